@@ -1,0 +1,58 @@
+"""BSA: bilevel stochastic approximation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.registry import register
+from bilevel.arguments import Schedule, at
+from bilevel.hypergradients.aid import AID
+from bilevel.inner.sgd import SGD
+from bilevel.linear.random_truncation import RandomTruncation
+from bilevel.sampling import BatchSizes
+from bilevel.schedules import decaying, increasing
+
+
+@register(
+    "bsa",
+    paper="Ghadimi & Wang, 2018, Algorithm 2 (BSA)",
+    cost="Gc(f) 2, Gc(g) ⌈√(k+1)⌉, JV 1, HV uniform on 0, ..., Q - 1",
+    demo={
+        "inner_lr": decaying(0.3, 0.5),
+        "neumann_terms": 20,
+        "neumann_lr": 0.3,
+        "outer_lr": decaying(0.1, 0.5),
+    },
+)
+@dataclass(frozen=True, kw_only=True)
+class BSA(DoubleLoop):
+    """Nested and single-sample: t_k inner steps that grow with k, a randomly truncated product.
+
+    Args:
+        inner_steps: t_k; by default ⌈√(k+1)⌉.
+        inner_lr: a schedule t -> step over the inner steps of one outer step, or a number; by
+            default 0.5/(t+1), the order of 2/(μ(t+1)) in their Lemma 3.1.
+        neumann_terms: Q.
+        neumann_lr: η, at most 1/L (1/L in their paper).
+        batch: one size for all roles, or sizes by role; single samples by default.
+        outer_lr: a schedule; by default 0.1/√(k+1), the order of their Theorem 3.2.
+    """
+
+    inner_steps: int | Schedule = increasing(1.0, power=0.5)
+    inner_lr: float | Schedule = decaying(0.5, power=1.0)
+    neumann_terms: int = 10
+    neumann_lr: float = 0.1
+    batch: int | Mapping[str, int | None] | BatchSizes | None = 1
+    outer_lr: float | Schedule | None = decaying(0.1, power=0.5)
+
+    def inner_solver(self, k: int) -> SGD:
+        return SGD(at(self.inner_steps, k), self.inner_lr, BatchSizes.of(self.batch).inner)
+
+    def differentiation(self, k: int) -> AID:
+        sizes = BatchSizes.of(self.batch)
+        return AID(RandomTruncation(self.neumann_terms, self.neumann_lr, sizes.hessian), sizes)
+
+    def cost(self, k: int) -> dict[str, int]:
+        return {"gc_f": 2, "jv": 1, "gc_g": at(self.inner_steps, k)}

@@ -1,0 +1,75 @@
+"""Outer steps: from the hypergradient to the next x."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bilevel.hypergradients.base import Estimate
+from bilevel.oracles.base import Oracle
+
+Memory = dict[str, Any]
+OptimizerFactory = Callable[[list[Tensor]], torch.optim.Optimizer]
+
+
+class OuterStep(ABC):
+    """How x moves. Pure: what it remembers goes in and comes out."""
+
+    @abstractmethod
+    def apply(
+        self, oracle: Oracle, x: Tensor, estimate: Estimate, memory: Memory
+    ) -> tuple[Tensor, Memory]:
+        """The next x, and what to remember."""
+
+
+@dataclass(frozen=True)
+class Descent(OuterStep):
+    """x ← x − lr ∇Φ (the paper, Algorithm 1, line 8)."""
+
+    lr: float
+
+    def apply(
+        self, oracle: Oracle, x: Tensor, estimate: Estimate, memory: Memory
+    ) -> tuple[Tensor, Memory]:
+        return x.sub(estimate.value, alpha=self.lr), memory
+
+
+@dataclass(frozen=True)
+class TorchStep(OuterStep):
+    """One step of any torch optimiser, whose state is kept between steps."""
+
+    factory: OptimizerFactory
+    lr: float | None  # None leaves the optimiser's own
+
+    def apply(
+        self, oracle: Oracle, x: Tensor, estimate: Estimate, memory: Memory
+    ) -> tuple[Tensor, Memory]:
+        parameter = torch.nn.Parameter(x.clone())
+        optimizer = self.factory([parameter])
+        if "optimizer" in memory:
+            optimizer.load_state_dict(copy.deepcopy(memory["optimizer"]))
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] if self.lr is None else self.lr
+        parameter.grad = estimate.value.clone()
+        optimizer.step()
+        return parameter.detach(), {"optimizer": optimizer.state_dict()}
+
+
+def outer_step(optimizer: str | OptimizerFactory, lr: float | None) -> OuterStep:
+    """Build an outer step from the arguments of an algorithm."""
+    if optimizer == "sgd":
+        return Descent(0.1 if lr is None else lr)
+    if optimizer == "adam":
+        return TorchStep(torch.optim.Adam, 0.01 if lr is None else lr)
+    if callable(optimizer):
+        return TorchStep(optimizer, lr)
+    raise ValueError(
+        f"outer_optimizer must be 'sgd', 'adam' or a function that makes a torch optimiser from "
+        f"a list of parameters, got {optimizer!r}"
+    )

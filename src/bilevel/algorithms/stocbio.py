@@ -1,0 +1,86 @@
+"""stocBiO: the paper's Algorithms 2 and 3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.registry import register
+from bilevel.arguments import Schedule, at
+from bilevel.hypergradients.aid import AID
+from bilevel.inner.base import InnerSolver
+from bilevel.inner.sgd import SGD
+from bilevel.linear.sampled_neumann import SampledNeumann
+from bilevel.sampling import BatchSizes
+
+
+@register(
+    "stocbio",
+    paper="Ji, Yang & Liang, ICML 2021, Algorithms 2 and 3",
+    cost="Gc(f) 2, Gc(g) D, JV 1, HV Q",
+    demo={
+        "inner_steps": 10,
+        "inner_lr": 0.3,
+        "neumann_terms": 20,
+        "neumann_lr": 0.3,
+        "batch": 16,
+        "outer_lr": 0.1,
+    },
+)
+@dataclass(frozen=True, kw_only=True)
+class StocBiO(DoubleLoop):
+    """D stochastic gradient steps from the last y, a Neumann series on independent batches.
+
+    Args:
+        inner_steps: D, or a schedule k -> D_k.
+        inner_lr: α.
+        neumann_terms: Q.
+        neumann_lr: η, at most 1/L.
+        strong_convexity: μ: makes the Hessian batches decay as B·Q·(1 − ημ)^(j−1); None
+            makes them equal.
+        batch: one size for all roles, or sizes by role: inner (S), outer (D_F),
+            hessian (B), cross (D_G). None is all rows.
+        inner: any solver of `bilevel.inner`, in place of `inner_steps` and `inner_lr`.
+
+    Example:
+        >>> import torch, bilevel
+        >>> rows = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y, batch: ((y - batch.data) ** 2).mean(),
+        ...     inner=lambda x, y, batch: ((y - x - batch.data) ** 2).mean(),
+        ...     x0=torch.ones(2), y0=torch.zeros(2), outer_data=rows, inner_data=rows)
+        >>> algorithm = bilevel.algorithms.StocBiO(
+        ...     inner_steps=10, inner_lr=0.2, neumann_terms=10, neumann_lr=0.5,
+        ...     batch=50, outer_lr=bilevel.schedules.decaying(0.5, 0.5))
+        >>> result = bilevel.minimize(problem, algorithm, steps=300, seed=0)
+        >>> bool(result.x.norm() < 0.1)  # x* = 0
+        True
+    """
+
+    inner_steps: int | Schedule = 10
+    inner_lr: float | Schedule = 0.1
+    neumann_terms: int = 10
+    neumann_lr: float = 0.1
+    strong_convexity: float | None = None
+    batch: int | Mapping[str, int | None] | BatchSizes | None = 50
+    inner: InnerSolver | None = None
+
+    def inner_solver(self, k: int) -> InnerSolver:
+        sizes = BatchSizes.of(self.batch)
+        return self.inner or SGD(  # Algorithm 2, lines 4 to 7
+            at(self.inner_steps, k), at(self.inner_lr, k), sizes.inner
+        )
+
+    def differentiation(self, k: int) -> AID:
+        sizes = BatchSizes.of(self.batch)
+        return AID(  # Algorithm 2, lines 8 to 12
+            SampledNeumann(  # Algorithm 3
+                self.neumann_terms, self.neumann_lr, sizes.hessian, self.strong_convexity
+            ),
+            sizes,
+        )
+
+    def cost(self, k: int) -> dict[str, int]:
+        cost = {"gc_f": 2, "jv": 1, "hv": self.neumann_terms}
+        return cost if self.inner else {**cost, "gc_g": at(self.inner_steps, k)}

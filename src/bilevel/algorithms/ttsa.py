@@ -1,0 +1,58 @@
+"""TTSA: two-timescale stochastic approximation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.registry import register
+from bilevel.arguments import Schedule, at
+from bilevel.hypergradients.aid import AID
+from bilevel.inner.sgd import SGD
+from bilevel.linear.random_truncation import RandomTruncation
+from bilevel.sampling import BatchSizes
+from bilevel.schedules import decaying
+
+
+@register(
+    "ttsa",
+    paper="Hong, Wai, Wang & Yang, 2020, Algorithm 1 (TTSA)",
+    cost="Gc(f) 2, Gc(g) 1, JV 1, HV uniform on 0, ..., Q - 1",
+    demo={
+        "inner_lr": decaying(0.5, 0.4),
+        "neumann_terms": 20,
+        "neumann_lr": 0.3,
+        "outer_lr": decaying(0.2, 0.6),
+    },
+)
+@dataclass(frozen=True, kw_only=True)
+class TTSA(DoubleLoop):
+    """Single-loop and single-sample: one step of y, one of x, on two time scales.
+
+    y_{k+1} = y_k − β_k ∇y G(x_k, y_k), then x_{k+1} = x_k − α_k ∇̂Φ at y_{k+1}, with
+    β_k of the order k^(−2/5) and α_k of the order k^(−3/5) (their Theorem 2).
+
+    Args:
+        inner_lr: a schedule k -> step of y, or a number; by default 0.1 (k+1)^(−2/5).
+        neumann_terms: Q.
+        neumann_lr: η, at most 1/L.
+        batch: one size for all roles, or sizes by role; single samples by default.
+        outer_lr: a schedule; by default 0.1 (k+1)^(−3/5).
+    """
+
+    inner_lr: float | Schedule = decaying(0.1, power=2 / 5)
+    neumann_terms: int = 10
+    neumann_lr: float = 0.1
+    batch: int | Mapping[str, int | None] | BatchSizes | None = 1
+    outer_lr: float | Schedule | None = decaying(0.1, power=3 / 5)
+
+    def inner_solver(self, k: int) -> SGD:
+        return SGD(1, at(self.inner_lr, k), BatchSizes.of(self.batch).inner)
+
+    def differentiation(self, k: int) -> AID:
+        sizes = BatchSizes.of(self.batch)
+        return AID(RandomTruncation(self.neumann_terms, self.neumann_lr, sizes.hessian), sizes)
+
+    def cost(self, k: int) -> dict[str, int]:
+        return {"gc_f": 2, "jv": 1, "gc_g": 1}

@@ -1,0 +1,44 @@
+"""Checks of arguments: a wrong value is quoted, with what it should have been."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+Schedule = Callable[[int], Any]
+
+
+def at(value: Any, k: int) -> Any:
+    """The value of a schedule at step k, or the constant itself."""
+    return value(k) if callable(value) else value
+
+
+def positive_integer(name: str, value: Any) -> int:
+    return _integer(name, value, least=1)
+
+
+def natural(name: str, value: Any) -> int:
+    return _integer(name, value, least=0)
+
+
+def positive(name: str, value: Any) -> float:
+    if not _is_number(value) or not value > 0:
+        raise ValueError(f"{name} must be a positive number, got {value!r}")
+    return float(value)
+
+
+def non_negative(name: str, value: Any) -> float:
+    if not _is_number(value) or not value >= 0:
+        raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+    return float(value)
+
+
+def _integer(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,172 @@
+"""Rows of data: what a loss receives as its batch.
+
+A `Source` gives any set of rows of the user's data. It never copies or changes what the user
+gave, except for the rows that it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Sized
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+Rows = Tensor | None  # the numbers of some rows, or None for all of them
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a loss is given: the data of some rows, and the rows' numbers."""
+
+    data: Any
+    index: Tensor
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+class Source(ABC):
+    """Data with numbered rows."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def rows(self, rows: Rows) -> Any:
+        """The data of these rows (of all, for None), as the user's loss sees it."""
+
+    def batch(self, rows: Rows) -> Batch:
+        index = torch.arange(len(self)) if rows is None else rows
+        return Batch(self.rows(rows), index)
+
+
+class _MapStyle(Protocol):
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Any: ...
+
+
+def as_source(name: str, data: Any) -> Source:
+    """Wrap a tensor, an array, a CSR matrix, a tuple of them, or a map-style Dataset."""
+    source = _source(name, data)
+    if len(source) == 0:
+        raise ValueError(f"{name} has no rows")
+    return source
+
+
+def _source(name: str, data: Any) -> Source:
+    if isinstance(data, tuple | list):
+        return _TupleSource(name, [as_source(f"{name}[{i}]", part) for i, part in enumerate(data)])
+    if isinstance(data, np.ndarray):
+        return _TensorSource(name, torch.as_tensor(data))
+    if isinstance(data, Tensor):
+        return _CSRSource(name, data) if data.layout == torch.sparse_csr else _dense(name, data)
+    if scipy.sparse.issparse(data):
+        return _CSRSource(name, torch_csr(scipy.sparse.csr_array(data)))
+    if isinstance(data, Sized) and hasattr(data, "__getitem__") and not isinstance(data, str):
+        return _DatasetSource(cast(_MapStyle, data))
+    raise TypeError(
+        f"{name} must be a tensor, an array, a CSR matrix, a tuple of them, or a map-style "
+        f"Dataset with __len__ and __getitem__; got {type(data).__name__}"
+    )
+
+
+def _dense(name: str, data: Tensor) -> Source:
+    if data.layout != torch.strided:
+        raise ValueError(
+            f"{name} has layout {data.layout}: give dense or CSR data (.to_sparse_csr())"
+        )
+    return _TensorSource(name, data)
+
+
+class _TensorSource(Source):
+    def __init__(self, name: str, data: Tensor) -> None:
+        if data.ndim == 0:
+            raise ValueError(f"{name} is a single number, {data.item()}: data need rows")
+        _check_finite(name, data)
+        self.data = data.detach()
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def rows(self, rows: Rows) -> Tensor:
+        return self.data if rows is None else self.data[rows]
+
+
+class _CSRSource(Source):
+    def __init__(self, name: str, data: Tensor) -> None:
+        _check_finite(name, data.values())
+        self.data = data.detach()
+        self._scipy = scipy_csr(self.data)
+
+    def __len__(self) -> int:
+        return self.data.shape[0]
+
+    def rows(self, rows: Rows) -> Tensor:
+        return self.data if rows is None else torch_csr(self._scipy[rows.numpy()])
+
+
+class _TupleSource(Source):
+    def __init__(self, name: str, parts: list[Source]) -> None:
+        if not parts:
+            raise ValueError(f"{name} is an empty tuple")
+        lengths = [len(part) for part in parts]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"the parts of {name} have different numbers of rows: {lengths}")
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def rows(self, rows: Rows) -> tuple[Any, ...]:
+        return tuple(part.rows(rows) for part in self.parts)
+
+
+class _DatasetSource(Source):
+    def __init__(self, data: _MapStyle) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def rows(self, rows: Rows) -> Any:
+        numbers = range(len(self)) if rows is None else rows.tolist()
+        return torch.utils.data.default_collate([self.data[number] for number in numbers])
+
+
+def _check_finite(name: str, values: Tensor) -> None:
+    if values.is_floating_point() and not torch.isfinite(values).all():
+        count = int((~torch.isfinite(values)).sum())
+        raise ValueError(f"{name} holds {count} values that are NaN or infinite: clean them first")
+
+
+def scipy_csr(matrix: Tensor) -> scipy.sparse.csr_array:
+    """The same memory, seen by SciPy."""
+    parts = (matrix.values(), matrix.col_indices(), matrix.crow_indices())
+    return scipy.sparse.csr_array(tuple(part.numpy() for part in parts), shape=tuple(matrix.shape))
+
+
+@functools.cache
+def _hush() -> None:
+    """Let torch say once, to nobody, that its CSR support is new."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.eye(1).to_sparse_csr()
+
+
+def torch_csr(matrix: scipy.sparse.csr_array) -> Tensor:
+    """The same values as a torch CSR tensor."""
+    _hush()
+    return torch.sparse_csr_tensor(
+        torch.as_tensor(matrix.indptr).long(),
+        torch.as_tensor(matrix.indices).long(),
+        torch.as_tensor(matrix.data),
+        size=matrix.shape,
+        check_invariants=False,
+    )

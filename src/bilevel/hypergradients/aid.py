@@ -1,0 +1,63 @@
+"""Approximate implicit differentiation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from bilevel.hypergradients.base import Differentiation, Estimate
+from bilevel.inner.base import InnerSolution, InnerSolver
+from bilevel.linear.base import LinearSolver
+from bilevel.linear.cg import CG
+from bilevel.linear.inner_hessian import InnerHessian
+from bilevel.oracles.base import Oracle
+from bilevel.sampling import BatchSizes, Streams
+
+
+@dataclass(frozen=True)
+class AID(Differentiation):
+    """∇Φ(x) ≈ ∇x f(x, y) − ∇x∇y g(x, y) v with ∇²y g(x, y) v ≈ ∇y f(x, y).
+
+    Args:
+        solver: how v is found: any solver of `bilevel.linear`.
+        batch: rows of the outer gradient (role outer) and of the cross product (role cross);
+            by default all. The rows of the Hessians are the solver's own matter.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: (y**2).sum(), inner=lambda x, y: ((y - 3 * x) ** 2).sum(),
+        ...     x0=torch.ones(1), y0=torch.zeros(1))
+        >>> method = bilevel.AID(bilevel.linear.CG(steps=20, tol=1e-10))
+        >>> bilevel.hypergradient(problem, torch.ones(1), torch.tensor([3.0]), method=method).value
+        tensor([18.])
+
+    Reference: the paper, Proposition 1 and Algorithm 1 (AID); for batches, Algorithm 2,
+    lines 8 to 12.
+    """
+
+    solver: LinearSolver = field(default_factory=CG)
+    batch: BatchSizes = field(default_factory=BatchSizes)
+
+    def estimate(
+        self,
+        oracle: Oracle,
+        x: Tensor,
+        y: Tensor,
+        v: Tensor | None,
+        inner: InnerSolver,
+        streams: Streams,
+    ) -> Estimate:
+        return self.at(oracle, x, inner.solve(oracle, x, y, streams), v, streams)
+
+    def at(
+        self, oracle: Oracle, x: Tensor, inner: InnerSolution, v: Tensor | None, streams: Streams
+    ) -> Estimate:
+        """Take the inner solution as it is."""
+        rows = streams.rows("outer", self.batch.outer)
+        outer_x, outer_y = oracle.outer_gradient(x, inner.y, rows)
+        hessian = InnerHessian(oracle, x, inner.y, streams)
+        linear = self.solver.solve(hessian, outer_y, v)
+        value = outer_x - hessian.cross(linear.v, self.batch.cross)
+        return Estimate(value, inner, linear)

@@ -1,0 +1,65 @@
+"""Solvers of the inner problem: y near argmin g(x, ·)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import StrEnum
+
+from torch import Tensor
+
+from bilevel.data import Rows
+from bilevel.oracles.base import Oracle
+from bilevel.sampling import Streams
+
+
+class InnerStatus(StrEnum):
+    """How an inner solve ended."""
+
+    CONVERGED = "converged"
+    STEP_LIMIT = "step_limit"  # success, when no tolerance was asked for
+    NOT_CONVERGED = "not_converged"
+    STALLED = "stalled"  # the line search found no better point
+
+
+@dataclass(frozen=True)
+class InnerSolution:
+    """y, and how it was found. `gradient_norm` is ‖∇y g‖ there if known for free."""
+
+    y: Tensor
+    status: InnerStatus
+    steps: int
+    gradient_norm: float | None = None
+
+
+class InnerSolver(ABC):
+    """A way to minimise g(x, ·)."""
+
+    @abstractmethod
+    def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
+        """Minimise g(x, ·) from y."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One inner step, y ← y − lr ∇y g(x, y; rows)."""
+
+    rows: Rows
+    lr: float
+
+    def apply(self, oracle: Oracle, x: Tensor, y: Tensor) -> Tensor:
+        return y.sub(oracle.inner_gradient(x, y, self.rows), alpha=self.lr)
+
+
+class GradientSteps(InnerSolver):
+    """An inner solver made of plain gradient steps, which ITD can differentiate."""
+
+    @abstractmethod
+    def plan(self, streams: Streams) -> list[Step]:
+        """The steps that it will take."""
+
+    def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
+        steps = self.plan(streams)
+        for step in steps:
+            y = step.apply(oracle, x, y)
+        return InnerSolution(y, InnerStatus.STEP_LIMIT, len(steps))

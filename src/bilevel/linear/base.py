@@ -1,0 +1,110 @@
+"""Linear systems H v = b, where H = ∇²y g(x, y) is symmetric and positive definite."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from bilevel.sampling import Streams
+
+
+class Hessian(ABC):
+    """H as a solver sees it: products on all rows, or on fresh batches."""
+
+    size: int
+
+    @abstractmethod
+    def product(self, v: Tensor) -> Tensor:
+        """H v on all rows."""
+
+    @abstractmethod
+    def sampled_product(self, v: Tensor, batch: int | None) -> Tensor:
+        """H(B) v on a fresh batch B of this many rows, independent of all others."""
+
+    @abstractmethod
+    def diagonal(self) -> Tensor:
+        """The diagonal of H."""
+
+    @abstractmethod
+    def available_rows(self) -> int | None:
+        """How many rows a batch is drawn from; None without data."""
+
+    @abstractmethod
+    def below(self, bound: int) -> int:
+        """A uniform integer from {0, ..., bound - 1}."""
+
+
+class MatrixHessian(Hessian):
+    """H given as a matrix, or as the mean of a stack of matrices that batches are drawn from.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.linear import CG, MatrixHessian
+        >>> CG(steps=2, tol=0.0).solve(MatrixHessian(torch.eye(2) * 4), torch.ones(2)).v
+        tensor([0.2500, 0.2500])
+    """
+
+    def __init__(self, matrix: Tensor, seed: int = 0, step: int = 0) -> None:
+        self._stack = matrix if matrix.ndim == 3 else matrix[None]
+        self._mean = self._stack.mean(0)
+        self.size = self._mean.shape[0]
+        rows = len(self._stack) if matrix.ndim == 3 else None
+        self._streams = Streams(seed, step, rows, rows)
+
+    def product(self, v: Tensor) -> Tensor:
+        return self._mean @ v
+
+    def sampled_product(self, v: Tensor, batch: int | None) -> Tensor:
+        rows = self._streams.rows("hessian", batch)
+        return self.product(v) if rows is None else self._stack[rows].mean(0) @ v
+
+    def diagonal(self) -> Tensor:
+        return self._mean.diagonal()
+
+    def available_rows(self) -> int | None:
+        return self._streams.available("hessian")
+
+    def below(self, bound: int) -> int:
+        return self._streams.below(bound)
+
+
+class LinearStatus(StrEnum):
+    """How a linear solve ended."""
+
+    CONVERGED = "converged"
+    STEP_LIMIT = "step_limit"  # success, when no tolerance was asked for
+    NOT_CONVERGED = "not_converged"
+    NEGATIVE_CURVATURE = "negative_curvature"
+
+
+@dataclass(frozen=True)
+class LinearSolution:
+    """v, and how it was found.
+
+    Args:
+        v: the approximate solution of H v = b.
+        status: how the solve ended.
+        steps: the steps (or terms) that were taken.
+        residual: ‖b − H v‖ if the method knows it for free, else None.
+    """
+
+    v: Tensor
+    status: LinearStatus
+    steps: int
+    residual: float | None
+
+
+class LinearSolver(ABC):
+    """A way to solve H v = b."""
+
+    @abstractmethod
+    def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
+        """Solve H v = b from v0 (zero if None)."""
+
+
+def norm(vector: Tensor) -> float:
+    return float(torch.linalg.vector_norm(vector))

@@ -1,0 +1,162 @@
+"""The loop over outer steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.state import State
+from bilevel.arguments import natural, positive, positive_integer
+from bilevel.linear.base import norm
+from bilevel.oracles import CountingOracle, make_oracle
+from bilevel.problem import Problem
+from bilevel.result import HistoryRecord, Result, Status, describe
+from bilevel.structure import Variables
+
+Metric = Callable[[Variables, Variables], float]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback sees after an outer step.
+
+    Args:
+        record: the step's record.
+        steps: how many steps the run will take at most.
+        x, y: the variables in the user's structures.
+        state: all of it.
+    """
+
+    record: HistoryRecord
+    steps: int
+    x: Variables
+    y: Variables
+    state: State
+
+
+Callback = Callable[[Progress], bool | None]
+
+
+def minimize(
+    problem: Problem,
+    algorithm: DoubleLoop,
+    *,
+    steps: int = 100,
+    seed: int = 0,
+    callbacks: Iterable[Callback] = (),
+    metrics: Mapping[str, Metric] | None = None,
+    tol: float | None = None,
+    seconds: float | None = None,
+    evaluate_every: int = 1,
+    state: State | None = None,
+) -> Result:
+    """Minimise Φ(x) = f(x, y*(x)).
+
+    Args:
+        problem: the two losses, their data and the start.
+        algorithm: one of `bilevel.algorithms`.
+        steps: K, the number of outer steps in all.
+        seed: of all random choices. The same seed gives the same bits.
+        callbacks: called with a `Progress` after each outer step; one that returns True stops
+            the run.
+        metrics: functions of x and y by name, for the history.
+        tol: stop when the estimated hypergradient's norm is at most this.
+        seconds: stop when the steps have taken this long, evaluation excluded.
+        evaluate_every: evaluate f and the metrics at every so-maniest step, and at the last.
+        state: go on from the end of an earlier run (`result.state`), with the same seed.
+
+    Returns:
+        A `Result`. A run that fails to converge is not an error: see its status and message.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
+        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
+        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> algorithm = bilevel.algorithms.AIDBiO(inner_steps=20, inner_lr=0.25, outer_lr=0.1)
+        >>> result = bilevel.minimize(problem, algorithm, steps=100, tol=1e-3)
+        >>> result.x, str(result.status)
+        (tensor([0.5000, 0.5000]), 'converged')
+    """
+    positive_integer("steps", steps)
+    positive_integer("evaluate_every", evaluate_every)
+    for name, limit in (("tol", tol), ("seconds", seconds)):
+        if limit is not None:
+            positive(name, limit)
+    oracle = CountingOracle(make_oracle(problem, natural("seed", seed)))
+    state = state or algorithm.init(oracle, problem.x0, problem.y0)
+    run = _Run(problem, steps, metrics or {}, evaluate_every)
+    callbacks = list(callbacks)
+
+    status = Status.STEP_LIMIT
+    while state.step < steps:
+        with problem.untouched(seed + state.step):
+            start = time.perf_counter()
+            proposed = algorithm.step(oracle, state)
+            run.seconds += time.perf_counter() - start
+            if not proposed.is_finite():
+                status = Status.DIVERGED
+                break
+            state = proposed
+            run.record(oracle, state)
+        answers = [callback(run.progress(state)) for callback in callbacks]
+        if any(answer is True for answer in answers):
+            status = Status.STOPPED
+            break
+        if tol is not None and run.history[-1].hypergradient_norm <= tol:
+            status = Status.CONVERGED
+            break
+        if seconds is not None and run.seconds >= seconds:
+            status = Status.TIME_LIMIT
+            break
+
+    return Result(
+        x=problem.x_structure.unflatten(state.x),
+        y=problem.y_structure.unflatten(state.y),
+        status=status,
+        message=describe(status, run.history, state.step, tol),
+        history=run.history,
+        counts=oracle.counts,
+        state=state,
+    )
+
+
+class _Run:
+    """The history of a run, and its clock."""
+
+    def __init__(
+        self, problem: Problem, steps: int, metrics: Mapping[str, Metric], evaluate_every: int
+    ) -> None:
+        self.problem, self.steps = problem, steps
+        self.metrics, self.evaluate_every = metrics, evaluate_every
+        self.history: list[HistoryRecord] = []
+        self.seconds = 0.0
+
+    def record(self, oracle: CountingOracle, state: State) -> None:
+        assert state.hypergradient is not None
+        due = state.step % self.evaluate_every == 0 or state.step == self.steps
+        x, y = self._variables(state)
+        self.history.append(
+            HistoryRecord(
+                step=state.step,
+                seconds=self.seconds,
+                outer_value=float(oracle.outer_value(state.x, state.y)) if due else None,
+                hypergradient_norm=norm(state.hypergradient),
+                metrics={n: float(metric(x, y)) for n, metric in self.metrics.items()}
+                if due
+                else {},
+                counts=oracle.counts,
+                report=state.report,
+            )
+        )
+
+    def progress(self, state: State) -> Progress:
+        x, y = self._variables(state)
+        return Progress(self.history[-1], self.steps, x, y, state)
+
+    def _variables(self, state: State) -> tuple[Variables, Variables]:
+        unflatten_x = self.problem.x_structure.unflatten
+        return unflatten_x(state.x), self.problem.y_structure.unflatten(state.y)

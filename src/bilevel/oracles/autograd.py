@@ -1,0 +1,89 @@
+"""Derivatives of any two losses by automatic differentiation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bilevel.data import Rows
+from bilevel.oracles.base import Linearization, Oracle
+from bilevel.problem import Problem
+
+
+class AutogradOracle(Oracle):
+    """Serves every problem. Variables that a loss does not use have zero derivatives."""
+
+    def __init__(self, problem: Problem, seed: int = 0) -> None:
+        self.problem, self.seed = problem, seed
+        self.x_size, self.y_size = problem.x_structure.size, problem.y_structure.size
+        self.inner_rows = None if problem.inner_data is None else len(problem.inner_data)
+        self.outer_rows = None if problem.outer_data is None else len(problem.outer_data)
+        self.dtype, self.device = problem.dtype, problem.device
+
+    def outer_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
+        with torch.no_grad():
+            return self.problem.outer_loss(x, y, rows)
+
+    def inner_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
+        with torch.no_grad():
+            return self.problem.inner_loss(x, y, rows)
+
+    @torch.enable_grad()
+    def outer_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> tuple[Tensor, Tensor]:
+        x, y = _leaf(x), _leaf(y)
+        dx, dy = torch.autograd.grad(
+            self.problem.outer_loss(x, y, rows), (x, y), materialize_grads=True
+        )
+        return dx, dy
+
+    def inner_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
+        return self.inner_value_and_gradient(x, y, rows)[1]
+
+    @torch.enable_grad()
+    def inner_value_and_gradient(
+        self, x: Tensor, y: Tensor, rows: Rows = None
+    ) -> tuple[Tensor, Tensor]:
+        y = _leaf(y)
+        value = self.problem.inner_loss(x.detach(), y, rows)
+        return value.detach(), torch.autograd.grad(value, y)[0]
+
+    @torch.enable_grad()
+    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linearization:
+        x, y = _leaf(x), _leaf(y)
+        value = self.problem.inner_loss(x, y, rows)
+        (gradient,) = torch.autograd.grad(value, y, create_graph=True)
+        return _GraphLinearization(x, y, gradient)
+
+
+class _GraphLinearization(Linearization):
+    """One graph of ∇y g; each product is one backward pass through it."""
+
+    def __init__(self, x: Tensor, y: Tensor, gradient: Tensor) -> None:
+        self._x, self._y, self._gradient = x, y, gradient
+
+    def gradient(self) -> Tensor:
+        return self._gradient.detach()
+
+    def hvp(self, v: Tensor) -> Tensor:
+        return self._backward(self._y, v)
+
+    def cross(self, v: Tensor) -> Tensor:
+        return self._backward(self._x, v)
+
+    def diagonal(self) -> Tensor:
+        raise NotImplementedError(
+            "automatic differentiation cannot give the Hessian's diagonal cheaply: "
+            "use no preconditioner, or give its diagonal as a tensor"
+        )
+
+    def _backward(self, variable: Tensor, v: Tensor) -> Tensor:
+        if not self._gradient.requires_grad:  # g is linear in y and without x
+            return torch.zeros_like(variable)
+        (product,) = torch.autograd.grad(
+            self._gradient, variable, v, retain_graph=True, materialize_grads=True
+        )
+        return product
+
+
+def _leaf(variable: Tensor) -> Tensor:
+    return variable.detach().requires_grad_()

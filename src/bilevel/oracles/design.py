@@ -1,0 +1,86 @@
+"""The two products that softmax regression is made of: X W and X'R."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+from bilevel.data import Rows, scipy_csr, torch_csr
+
+
+class Design(ABC):
+    """The rows of a data matrix X (n, p)."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def push(self, W: Tensor) -> Tensor:
+        """X W: (n, c) from (p, c)."""
+
+    @abstractmethod
+    def pull(self, R: Tensor) -> Tensor:
+        """X'R: (p, c) from (n, c)."""
+
+    @abstractmethod
+    def pull_squared(self, R: Tensor) -> Tensor:
+        """(X∘X)'R: (p, c) from (n, c)."""
+
+    @abstractmethod
+    def take(self, rows: Rows) -> Design:
+        """Some of the rows; all, for None."""
+
+
+class DenseDesign(Design):
+    def __init__(self, X: Tensor) -> None:
+        self._X = X
+
+    def __len__(self) -> int:
+        return len(self._X)
+
+    def push(self, W: Tensor) -> Tensor:
+        return self._X @ W
+
+    def pull(self, R: Tensor) -> Tensor:
+        # For a tall X and a thin R, R'X is several times faster than X'R.
+        return (R.T @ self._X).T
+
+    def pull_squared(self, R: Tensor) -> Tensor:
+        return (R.T @ self._X.square()).T
+
+    def take(self, rows: Rows) -> Design:
+        return self if rows is None else DenseDesign(self._X[rows])
+
+
+class SparseDesign(Design):
+    """X in CSR form, with its transpose kept for the whole matrix."""
+
+    def __init__(self, X: Tensor) -> None:
+        self._X = X
+        self._scipy = scipy_csr(X)
+        self._transposed: Tensor | None = None
+
+    def __len__(self) -> int:
+        return self._X.shape[0]
+
+    def push(self, W: Tensor) -> Tensor:
+        return self._X @ W
+
+    def pull(self, R: Tensor) -> Tensor:
+        return self._transpose() @ R
+
+    def pull_squared(self, R: Tensor) -> Tensor:
+        return torch_csr(self._scipy.T.tocsr().power(2)) @ R
+
+    def take(self, rows: Rows) -> Design:
+        return self if rows is None else SparseDesign(torch_csr(self._scipy[rows.numpy()]))
+
+    def _transpose(self) -> Tensor:
+        if self._transposed is None:
+            self._transposed = torch_csr(self._scipy.T.tocsr())
+        return self._transposed
+
+
+def design(X: Tensor) -> Design:
+    return SparseDesign(X) if X.is_sparse_csr else DenseDesign(X)

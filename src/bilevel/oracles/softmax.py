@@ -1,0 +1,157 @@
+"""Softmax regression in closed form: two matrix products a derivative, and no graph."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bilevel.data import Rows
+from bilevel.oracles.base import Linearization, Oracle
+from bilevel.oracles.design import Design, design
+from bilevel.softmax import SoftmaxForm
+
+
+class SoftmaxOracle(Oracle):
+    """The derivatives of `SoftmaxForm`, equal to autograd's up to rounding.
+
+    With P = softmax(XW), Y the one-hot labels, s the row weights over the batch size and c the
+    penalty's coefficients:
+
+        ∇W g = X'[s∘(P − Y)] + 2c∘W
+        ∇²W g·V = X'[s∘(P∘U − P∘rowsum(P∘U))] + 2c∘V,   U = XV
+        ∇x∇W g·V = s'∘rowsum((P − Y)∘U) for the weights, 2c∘W∘V (summed over classes if c is
+                   per feature) for the penalties, because c is an exponential
+    """
+
+    def __init__(self, form: SoftmaxForm, seed: int = 0) -> None:
+        self.form, self.seed = form, seed
+        self._train, self._validation = design(form.train), design(form.validation)
+        self.inner_rows, self.outer_rows = len(self._train), len(self._validation)
+        self.y_size = form.shape[0] * form.shape[1]
+        self._weights_size = self.inner_rows if form.weighted else 0
+        penalties = form.penalty_shape
+        self._penalties_size = 0 if penalties is None else torch.Size(penalties).numel()
+        self.x_size = self._weights_size + self._penalties_size
+        self.dtype, self.device = form.train.dtype, form.train.device
+
+    def outer_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
+        Z = self._validation.take(rows).push(self._matrix(y))
+        return functional.cross_entropy(Z, _take(self.form.validation_labels, rows))
+
+    def outer_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> tuple[Tensor, Tensor]:
+        X = self._validation.take(rows)
+        labels = _take(self.form.validation_labels, rows)
+        errors = _errors(X.push(self._matrix(y)).softmax(1), labels)
+        return torch.zeros_like(x), X.pull(errors / len(X)).reshape(-1)
+
+    def inner_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
+        W = self._matrix(y)
+        return self._value(x, W, self._train.take(rows).push(W), rows)
+
+    def inner_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
+        W, X = self._matrix(y), self._train.take(rows)
+        return self._gradient(x, W, X, X.push(W), rows)
+
+    def inner_value_and_gradient(
+        self, x: Tensor, y: Tensor, rows: Rows = None
+    ) -> tuple[Tensor, Tensor]:
+        W, X = self._matrix(y), self._train.take(rows)
+        Z = X.push(W)
+        return self._value(x, W, Z, rows), self._gradient(x, W, X, Z, rows)
+
+    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linearization:
+        return _SoftmaxLinearization(self, x, self._matrix(y), self._train.take(rows), rows)
+
+    def labels(self, rows: Rows) -> Tensor:
+        return _take(self.form.train_labels, rows)
+
+    def row_weights(self, x: Tensor, rows: Rows) -> Tensor | None:
+        """s_i of these rows, before division by the batch size; None if all are 1."""
+        if self.form.weighted:
+            return _take(x[: self._weights_size], rows).sigmoid()
+        fixed = self.form.weights
+        return _take(fixed, rows) if isinstance(fixed, Tensor) else None
+
+    def coefficients(self, x: Tensor, W: Tensor) -> Tensor | float:
+        """c, that W∘W is multiplied with."""
+        shape = self.form.penalty_shape
+        part = None if shape is None else x[self._weights_size :].view(shape)
+        return self.form.penalty.coefficients(part, W)
+
+    def assemble(self, of_weights: Tensor | None, of_penalties: Tensor, rows: Rows) -> Tensor:
+        """A vector of x from its parts: of the batch's weights, and of all penalties (p, c)."""
+        parts = []
+        if of_weights is not None:
+            parts.append(_spread(of_weights, rows, self._weights_size))
+        if self._penalties_size == self.form.shape[0]:
+            parts.append(of_penalties.sum(1))
+        elif self._penalties_size:
+            parts.append(of_penalties.reshape(-1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _matrix(self, y: Tensor) -> Tensor:
+        return y.view(self.form.shape)
+
+    def _value(self, x: Tensor, W: Tensor, Z: Tensor, rows: Rows) -> Tensor:
+        losses = functional.cross_entropy(Z, self.labels(rows), reduction="none")
+        s = self.row_weights(x, rows)
+        data = losses.mean() if s is None else (s @ losses) / len(losses)
+        return data + (self.coefficients(x, W) * W.square()).sum()
+
+    def _gradient(self, x: Tensor, W: Tensor, X: Design, Z: Tensor, rows: Rows) -> Tensor:
+        errors = _weigh(_errors(Z.softmax(1), self.labels(rows)), self.row_weights(x, rows))
+        return X.pull(errors).add_(2 * self.coefficients(x, W) * W).reshape(-1)
+
+
+class _SoftmaxLinearization(Linearization):
+    def __init__(self, oracle: SoftmaxOracle, x: Tensor, W: Tensor, X: Design, rows: Rows) -> None:
+        self._oracle, self._W, self._X, self._rows = oracle, W, X, rows
+        self._P = X.push(W).softmax(1)
+        self._s = oracle.row_weights(x, rows)
+        self._c2 = 2 * oracle.coefficients(x, W)
+
+    def gradient(self) -> Tensor:
+        errors = _errors(self._P.clone(), self._oracle.labels(self._rows))
+        return self._X.pull(_weigh(errors, self._s)).add_(self._c2 * self._W).reshape(-1)
+
+    def hvp(self, v: Tensor) -> Tensor:
+        V = v.view_as(self._W)
+        PU = self._P * self._X.push(V)
+        T = PU.addcmul_(self._P, PU.sum(1, keepdim=True), value=-1)
+        return self._X.pull(_weigh(T, self._s)).add_(self._c2 * V).reshape(-1)
+
+    def cross(self, v: Tensor) -> Tensor:
+        V = v.view_as(self._W)
+        of_weights = None
+        if self._oracle.form.weighted and self._s is not None:
+            U = self._X.push(V)
+            slopes = (self._P * U).sum(1) - U.gather(1, self._labels())[:, 0]
+            of_weights = self._s * (1 - self._s) * slopes / len(self._X)
+        return self._oracle.assemble(of_weights, self._c2 * self._W * V, self._rows)
+
+    def diagonal(self) -> Tensor:
+        T = _weigh(self._P * (1 - self._P), self._s)
+        return self._X.pull_squared(T).add_(self._c2).reshape(-1)
+
+    def _labels(self) -> Tensor:
+        return self._oracle.labels(self._rows)[:, None]
+
+
+def _take(values: Tensor, rows: Rows) -> Tensor:
+    return values if rows is None else values[rows]
+
+
+def _errors(P: Tensor, labels: Tensor) -> Tensor:
+    """P − Y, in place."""
+    return P.scatter_add_(1, labels[:, None], P.new_full((len(P), 1), -1.0))
+
+
+def _weigh(R: Tensor, s: Tensor | None) -> Tensor:
+    """s∘R over the batch size, in place."""
+    return R.div_(len(R)) if s is None else R.mul_((s / len(R))[:, None])
+
+
+def _spread(values: Tensor, rows: Rows, size: int) -> Tensor:
+    """Values of a batch's rows at their places among all rows."""
+    return values if rows is None else values.new_zeros(size).index_add_(0, rows, values)

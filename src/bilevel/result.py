@@ -1,0 +1,109 @@
+"""What a run gives back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from bilevel.algorithms.state import State
+from bilevel.oracles import Counts
+from bilevel.record import Record
+from bilevel.structure import Variables
+
+
+class Status(StrEnum):
+    """How a run ended."""
+
+    CONVERGED = "converged"
+    STEP_LIMIT = "step_limit"
+    TIME_LIMIT = "time_limit"
+    STOPPED = "stopped"
+    DIVERGED = "diverged"
+
+
+@dataclass(frozen=True)
+class HistoryRecord(Record):
+    """One outer step.
+
+    Args:
+        step: its number, from 1.
+        seconds: since the start, without evaluation, metrics and callbacks.
+        outer_value: f(x, y) on all rows after the step; None where it was not evaluated.
+        hypergradient_norm: of the estimate that the step was made with.
+        metrics: the user's own, evaluated after the step.
+        counts: since the start.
+        report: how the step's inner and linear solves went.
+    """
+
+    step: int
+    seconds: float
+    outer_value: float | None
+    hypergradient_norm: float
+    metrics: dict[str, float]
+    counts: Counts
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Result(Record):
+    """The end of a run.
+
+    Args:
+        x, y: in the user's structures, detached.
+        status: how the run ended.
+        message: the same in a sentence, with what to try.
+        history: a record for each outer step.
+        counts: what all steps asked of the oracle.
+        state: where the run stands; give it to `minimize(..., state=...)` to go on.
+    """
+
+    x: Variables
+    y: Variables
+    status: Status
+    message: str
+    history: list[HistoryRecord]
+    counts: Counts
+    state: State
+
+    def __str__(self) -> str:
+        return f"{self.status} after {self.state.step} steps: {self.message}"
+
+
+_WHAT = {
+    Status.CONVERGED: "The hypergradient's norm {norm:.3g} is at most the tolerance {tol:.3g}.",
+    Status.STEP_LIMIT: "All {steps} steps were taken; the hypergradient's norm is {norm:.3g}.",
+    Status.TIME_LIMIT: "The time was up after {steps} steps; the hypergradient's norm is "
+    "{norm:.3g}.",
+    Status.STOPPED: "A callback stopped the run after {steps} steps; the hypergradient's norm is "
+    "{norm:.3g}.",
+    Status.DIVERGED: "Step {next} gave values that are not finite; x and y are those of step "
+    "{steps}. Try a smaller inner_lr (at most 1/L), outer_lr or neumann_lr, or a stronger ridge "
+    "in the inner loss.",
+}
+_ADVICE = {
+    "negative_curvature": "the inner loss is not strongly convex there: add a ridge, or solve "
+    "the inner problem further",
+    "not_converged": "its tolerance was not reached: allow more steps, loosen the tolerance, or "
+    "use a preconditioner",
+    "stalled": "its line search found no lower point: the tolerance may be below what rounding "
+    "allows (use float64), or a gradient may be wrong (see bilevel.check_hypergradient)",
+}
+
+
+def describe(status: Status, history: list[HistoryRecord], steps: int, tol: float | None) -> str:
+    """The message of a result: what happened, and what to try."""
+    size = history[-1].hypergradient_norm if history else float("nan")
+    sentence = _WHAT[status].format(norm=size, tol=tol, steps=steps, next=steps + 1)
+    problems = Counter(
+        (part, record.report[f"{part}_status"])
+        for record in history
+        for part in ("inner", "linear")
+        if record.report[f"{part}_status"] in _ADVICE
+    )
+    notes = [
+        f"In {count} of {len(history)} steps the {part} solve ended with {what!r}: {_ADVICE[what]}."
+        for (part, what), count in problems.items()
+    ]
+    return " ".join([sentence, *notes])

@@ -1,0 +1,112 @@
+"""Random rows: seeded streams, one for each role that a batch can play.
+
+Proposition 3 of the paper needs the batches of different roles to be independent. A stream is
+keyed by (seed, outer step, role), so the state of a run holds no generator: whoever knows the
+seed and the step draws the same rows, in a resumed run or in another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+import torch
+
+from bilevel.data import Rows
+
+Role = Literal["inner", "outer", "hessian", "cross"]
+_KEYS = {"inner": 0, "outer": 1, "hessian": 2, "cross": 3, "truncation": 4}
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """How many rows a batch has, by role; None is all rows.
+
+    Args:
+        inner: S, the rows of one inner step.
+        outer: D_F, the rows of the outer gradient.
+        hessian: B, the rows of one Hessian-vector product.
+        cross: D_G, the rows of the cross product.
+    """
+
+    inner: int | None = None
+    outer: int | None = None
+    hessian: int | None = None
+    cross: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            size = getattr(self, field.name)
+            if size is not None and (not isinstance(size, int) or size < 1):
+                raise ValueError(
+                    f"the batch size for {field.name!r} must be a positive integer or None, "
+                    f"got {size!r}"
+                )
+
+    @staticmethod
+    def of(batch: int | Mapping[str, int | None] | BatchSizes | None) -> BatchSizes:
+        """One size for every role, or sizes by role.
+
+        Example:
+            >>> BatchSizes.of({"inner": 8, "outer": 16})
+            BatchSizes(inner=8, outer=16, hessian=None, cross=None)
+        """
+        if isinstance(batch, BatchSizes):
+            return batch
+        if isinstance(batch, Mapping):
+            known = {field.name for field in fields(BatchSizes)}
+            if unknown := set(batch) - known:
+                raise ValueError(
+                    f"unknown batch roles {sorted(unknown)}; there are {sorted(known)}"
+                )
+            return BatchSizes(**batch)
+        return BatchSizes(batch, batch, batch, batch)
+
+
+class Streams:
+    """The random choices of one outer step."""
+
+    def __init__(
+        self, seed: int, step: int, inner_rows: int | None, outer_rows: int | None
+    ) -> None:
+        self._key = (seed, step)
+        self._rows = {
+            "inner": inner_rows,
+            "outer": outer_rows,
+            "hessian": inner_rows,
+            "cross": inner_rows,
+        }
+        self._generators: dict[str, np.random.Generator] = {}
+
+    def available(self, role: Role) -> int | None:
+        """How many rows a batch of this role is drawn from; None if there are no data."""
+        return self._rows[role]
+
+    def rows(self, role: Role, size: int | None) -> Rows:
+        """A fresh batch: `size` different rows, uniform, independent of every other batch.
+
+        All rows (None) when `size` is None, or when the loss has no data to draw from.
+        """
+        rows = self._rows[role]
+        if size is None or rows is None:
+            return None
+        if size > rows:
+            raise ValueError(
+                f"a batch of {size} rows was asked for role {role!r}, but the data have only "
+                f"{rows}: use a smaller batch, or None for all rows"
+            )
+        generator = self._generator(role)
+        if size == 1:
+            return torch.from_numpy(generator.integers(rows, size=1))
+        return torch.from_numpy(generator.choice(rows, size, replace=False, shuffle=False))
+
+    def below(self, bound: int) -> int:
+        """A uniform integer from {0, ..., bound - 1}: where a truncated series ends."""
+        return int(self._generator("truncation").integers(bound))
+
+    def _generator(self, role: str) -> np.random.Generator:
+        if role not in self._generators:
+            self._generators[role] = np.random.default_rng([*self._key, _KEYS[role]])
+        return self._generators[role]

@@ -1,0 +1,52 @@
+"""Step sizes and loop counts that change with the step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from bilevel.arguments import non_negative, positive
+
+
+@dataclass(frozen=True)
+class increasing:  # noqa: N801 - used like a function, and readable when printed
+    """⌈c (k+1)^power⌉: inner steps that grow with the outer step k.
+
+    The power 1/4 is the schedule of Ghadimi & Wang (2018) for AID, which the paper calls
+    AID-BiO-increasing; the power 1/2 is theirs for BSA.
+
+    Example:
+        >>> [increasing(2)(k) for k in (0, 1, 15, 80)]
+        [2, 3, 4, 6]
+    """
+
+    c: float
+    power: float = 0.25
+
+    def __post_init__(self) -> None:
+        positive("c", self.c)
+        non_negative("power", self.power)
+
+    def __call__(self, k: int) -> int:
+        exact: float = self.c * (k + 1) ** self.power
+        return math.ceil(exact - 1e-9)  # so that 16 ** 0.25 gives 2, however it is rounded
+
+
+@dataclass(frozen=True)
+class decaying:  # noqa: N801
+    """c (k + 1)^(-power): step sizes that shrink with the step k.
+
+    Example:
+        >>> [round(decaying(1.0, 0.5)(k), 3) for k in (0, 3, 99)]
+        [1.0, 0.5, 0.1]
+    """
+
+    c: float
+    power: float
+
+    def __post_init__(self) -> None:
+        positive("c", self.c)
+        non_negative("power", self.power)
+
+    def __call__(self, k: int) -> float:
+        return float(self.c * (k + 1) ** -self.power)
