@@ -2,47 +2,12 @@
 
 Minimise Φ(x) = f(x, y*(x)), where y*(x) minimises g(x, ·). State the two losses as a
 `Problem`, choose one of `bilevel.algorithms`, and call `minimize`.
+
+The public names are those of `__init__.pyi`. They are imported when first used, so that
+`import bilevel` and `bilevel --help` need not wait for torch.
 """
 
-from bilevel import algorithms, inner, linear, oracles, schedules
-from bilevel.check import HypergradientReport, check_hypergradient
-from bilevel.data import Batch
-from bilevel.evaluate import Hypergradient, hypergradient, solve_inner
-from bilevel.hypergradients import AID, ITD
-from bilevel.loop import Progress, minimize
-from bilevel.oracles import Counts
-from bilevel.problem import Problem
-from bilevel.result import HistoryRecord, Result, Status
-from bilevel.sampling import BatchSizes
-from bilevel.softmax import PerFeature, PerWeight, Ridge, SigmoidWeights, add_bias, softmax_problem
+from bilevel.discovery import lazy_names
 
 __version__ = "0.1.0"
-__all__ = [
-    "AID",
-    "ITD",
-    "Batch",
-    "BatchSizes",
-    "Counts",
-    "HistoryRecord",
-    "Hypergradient",
-    "HypergradientReport",
-    "PerFeature",
-    "PerWeight",
-    "Problem",
-    "Progress",
-    "Result",
-    "Ridge",
-    "SigmoidWeights",
-    "Status",
-    "add_bias",
-    "algorithms",
-    "check_hypergradient",
-    "hypergradient",
-    "inner",
-    "linear",
-    "minimize",
-    "oracles",
-    "schedules",
-    "softmax_problem",
-    "solve_inner",
-]
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

@@ -1,0 +1,49 @@
+"""Gradient-based bilevel optimisation on PyTorch.
+
+Minimise Φ(x) = f(x, y*(x)), where y*(x) minimises g(x, ·). State the two losses as a
+`Problem`, choose one of `bilevel.algorithms`, and call `minimize`.
+"""
+
+from bilevel import algorithms, callbacks, inner, linear, oracles, schedules
+from bilevel.check import HypergradientReport, check_hypergradient
+from bilevel.data import Batch
+from bilevel.evaluate import Hypergradient, hypergradient, solve_inner
+from bilevel.hypergradients import AID, ITD
+from bilevel.loop import Progress, minimize
+from bilevel.oracles import Counts
+from bilevel.problem import Problem
+from bilevel.result import HistoryRecord, Result, Status
+from bilevel.sampling import BatchSizes
+from bilevel.softmax import PerFeature, PerWeight, Ridge, SigmoidWeights, add_bias, softmax_problem
+
+__version__: str
+__all__ = [
+    "AID",
+    "ITD",
+    "Batch",
+    "BatchSizes",
+    "Counts",
+    "HistoryRecord",
+    "Hypergradient",
+    "HypergradientReport",
+    "PerFeature",
+    "PerWeight",
+    "Problem",
+    "Progress",
+    "Result",
+    "Ridge",
+    "SigmoidWeights",
+    "Status",
+    "add_bias",
+    "algorithms",
+    "callbacks",
+    "check_hypergradient",
+    "hypergradient",
+    "inner",
+    "linear",
+    "minimize",
+    "oracles",
+    "schedules",
+    "softmax_problem",
+    "solve_inner",
+]

@@ -1,0 +1,57 @@
+"""The `bilevel` command."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import bilevel
+from bilevel import cli
+from bilevel.errors import UserError
+
+_USAGE = 2
+
+
+def build() -> typer.Typer:
+    """The whole command, from the files of this folder."""
+    app = typer.Typer(
+        name="bilevel",
+        help="Bilevel optimisation: find wrong labels, tune many penalties, rerun the paper.",
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for module in sorted(module.name for module in pkgutil.iter_modules(cli.__path__)):
+        if module != "main":
+            importlib.import_module(f"{cli.__name__}.{module}").register(app)
+    return app
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True)
+    ] = False,
+) -> None:
+    if version:
+        typer.echo(f"bilevel {bilevel.__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command; a mistake of the user's is a message and exit code 2."""
+    try:
+        build()()
+    except UserError as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+        sys.exit(_USAGE)
+
+
+if __name__ == "__main__":
+    main()
