@@ -4,7 +4,7 @@ Minimise Φ(x) = f(x, y*(x)), where y*(x) minimises g(x, ·). State the two loss
 `Problem`, choose one of `bilevel.algorithms`, and call `minimize`.
 """
 
-from bilevel import algorithms, callbacks, inner, linear, oracles, schedules
+from bilevel import algorithms, callbacks, datasets, inner, linear, oracles, schedules
 from bilevel.check import HypergradientReport, check_hypergradient
 from bilevel.data import Batch
 from bilevel.evaluate import Hypergradient, hypergradient, solve_inner
@@ -38,6 +38,7 @@ __all__ = [
     "algorithms",
     "callbacks",
     "check_hypergradient",
+    "datasets",
     "hypergradient",
     "inner",
     "linear",

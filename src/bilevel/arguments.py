@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -34,11 +35,19 @@ def non_negative(name: str, value: Any) -> float:
     return float(value)
 
 
+def instance(name: str, value: Any, kind: type[Any], example: str) -> None:
+    """`value` must be an object of this kind, and not its class or its name."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be an object such as {example}, got {value!r}")
+
+
 def _integer(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    # NumPy's integers are integers too.
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return value
+    return int(value)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return real and math.isfinite(value)

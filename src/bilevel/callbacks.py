@@ -24,9 +24,7 @@ class ProgressBar:
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
         except ImportError as error:
-            raise ImportError(
-                'the progress bar needs rich: pip install "bilevel[cli]"'
-            ) from error
+            raise ImportError('the progress bar needs rich: pip install "bilevel[cli]"') from error
         self._bar = Bar(
             TextColumn(title),
             BarColumn(),
@@ -47,6 +45,9 @@ class ProgressBar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is None:  # a run that stopped early is complete
+            done = self._bar.tasks[0].completed
+            self._bar.update(self._task, total=done)
         self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bilevel.arguments import instance, natural
 from bilevel.evaluate import hypergradient
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation
@@ -83,8 +84,9 @@ def check_hypergradient(
         >>> report.relative_error < 1e-12, report.against
         (True, 'dense Hessian')
     """
-    oracle = make_oracle(problem, seed)
-    flat = problem.x_structure.flatten(x)
+    instance("problem", problem, Problem, "bilevel.Problem(...)")
+    oracle = make_oracle(problem, natural("seed", seed))
+    flat = problem.x_structure.point(x)
     with problem.untouched(seed):
         exact = _solve(oracle, flat, problem.y0)
         start = problem.y0 if inner else exact.y

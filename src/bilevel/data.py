@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -56,7 +56,7 @@ def as_source(name: str, data: Any) -> Source:
     """Wrap a tensor, an array, a CSR matrix, a tuple of them, or a map-style Dataset."""
     source = _source(name, data)
     if len(source) == 0:
-        raise ValueError(f"{name} has no rows")
+        raise ValueError(f"{name} has no rows: give at least one, or None for no data")
     return source
 
 
@@ -64,13 +64,14 @@ def _source(name: str, data: Any) -> Source:
     if isinstance(data, tuple | list):
         return _TupleSource(name, [as_source(f"{name}[{i}]", part) for i, part in enumerate(data)])
     if isinstance(data, np.ndarray):
-        return _TensorSource(name, torch.as_tensor(data))
+        return _TensorSource(name, as_tensor(data))
     if isinstance(data, Tensor):
         return _CSRSource(name, data) if data.layout == torch.sparse_csr else _dense(name, data)
     if scipy.sparse.issparse(data):
         return _CSRSource(name, torch_csr(scipy.sparse.csr_array(data)))
-    if isinstance(data, Sized) and hasattr(data, "__getitem__") and not isinstance(data, str):
-        return _DatasetSource(cast(_MapStyle, data))
+    numbered = isinstance(data, Sized) and hasattr(data, "__getitem__")
+    if numbered and not isinstance(data, str | Mapping):
+        return _DatasetSource(name, cast(_MapStyle, data))
     raise TypeError(
         f"{name} must be a tensor, an array, a CSR matrix, a tuple of them, or a map-style "
         f"Dataset with __len__ and __getitem__; got {type(data).__name__}"
@@ -115,10 +116,13 @@ class _CSRSource(Source):
 class _TupleSource(Source):
     def __init__(self, name: str, parts: list[Source]) -> None:
         if not parts:
-            raise ValueError(f"{name} is an empty tuple")
+            raise ValueError(f"{name} is an empty tuple: give rows, or None for no data")
         lengths = [len(part) for part in parts]
         if len(set(lengths)) > 1:
-            raise ValueError(f"the parts of {name} have different numbers of rows: {lengths}")
+            raise ValueError(
+                f"the parts of {name} have different numbers of rows: {lengths}, but row i is "
+                "made of row i of each"
+            )
         self.parts = parts
 
     def __len__(self) -> int:
@@ -129,18 +133,39 @@ class _TupleSource(Source):
 
 
 class _DatasetSource(Source):
-    def __init__(self, data: _MapStyle) -> None:
-        self.data = data
+    def __init__(self, name: str, data: _MapStyle) -> None:
+        self.name, self.data = name, data
 
     def __len__(self) -> int:
         return len(self.data)
 
     def rows(self, rows: Rows) -> Any:
         numbers = range(len(self)) if rows is None else rows.tolist()
-        return torch.utils.data.default_collate([self.data[number] for number in numbers])
+        rows_data = torch.utils.data.default_collate([self.data[number] for number in numbers])
+        _check_parts(self.name, rows_data)
+        return rows_data
+
+
+def _check_parts(name: str, data: Any) -> None:
+    if isinstance(data, Tensor):
+        _check_finite(name, data)
+    elif isinstance(data, tuple | list | Mapping):
+        for part in data.values() if isinstance(data, Mapping) else data:
+            _check_parts(name, part)
+
+
+def as_tensor(data: Any) -> Tensor:
+    """The same memory as a tensor; read-only arrays too, because nothing here writes to data."""
+    if isinstance(data, np.ndarray) and not data.flags.writeable:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            return torch.as_tensor(data)
+    return torch.as_tensor(data)
 
 
 def _check_finite(name: str, values: Tensor) -> None:
+    if values.is_meta:
+        raise ValueError(f"{name} is on device meta, which holds no values: load it on a real one")
     if values.is_floating_point() and not torch.isfinite(values).all():
         count = int((~torch.isfinite(values)).sum())
         raise ValueError(f"{name} holds {count} values that are NaN or infinite: clean them first")
@@ -164,9 +189,9 @@ def torch_csr(matrix: scipy.sparse.csr_array) -> Tensor:
     """The same values as a torch CSR tensor."""
     _hush()
     return torch.sparse_csr_tensor(
-        torch.as_tensor(matrix.indptr).long(),
-        torch.as_tensor(matrix.indices).long(),
-        torch.as_tensor(matrix.data),
+        as_tensor(matrix.indptr).long(),
+        as_tensor(matrix.indices).long(),
+        as_tensor(matrix.data),
         size=matrix.shape,
         check_invariants=False,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import natural
+from bilevel.arguments import instance, natural
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.inner.base import InnerSolution, InnerSolver, InnerStatus
@@ -68,9 +68,10 @@ def solve_inner(
         >>> bilevel.solve_inner(problem, torch.tensor([3.0])).y
         tensor([3.])
     """
+    _check(problem, inner)
     oracle = make_oracle(problem, natural("seed", seed))
-    flat = problem.x_structure.flatten(x)
-    start = problem.y0 if y is None else problem.y_structure.flatten(y)
+    flat = problem.x_structure.point(x)
+    start = problem.y0.clone() if y is None else problem.y_structure.point(y)
     with problem.untouched(seed):
         found = (inner or NewtonCG()).solve(oracle, flat, start, oracle.streams(0))
         size = norm(oracle.inner_gradient(flat, found.y))
@@ -103,9 +104,10 @@ def hypergradient(
         >>> h.value, h.inner_gradient_norm, h.counts.hv
         (tensor([18.]), 0.0, 1)
     """
+    _check(problem, inner)
     bare = make_oracle(problem, natural("seed", seed))
     oracle = CountingOracle(bare)
-    flat_x, flat_y = problem.x_structure.flatten(x), problem.y_structure.flatten(y)
+    flat_x, flat_y = problem.x_structure.point(x), problem.y_structure.point(y)
     with problem.untouched(seed):
         estimate = _estimate(oracle, flat_x, flat_y, method or AID(), inner)
         residual, inner_gradient_norm = _diagnose(bare, flat_x, estimate)
@@ -123,6 +125,7 @@ def hypergradient(
 def _estimate(
     oracle: Oracle, x: Tensor, y: Tensor, method: Differentiation, inner: InnerSolver | None
 ) -> Estimate:
+    instance("method", method, Differentiation, "bilevel.AID() or bilevel.ITD()")
     streams = oracle.streams(0)
     if inner is not None:
         return method.estimate(oracle, x, y, None, inner, streams)
@@ -132,6 +135,12 @@ def _estimate(
         f"{type(method).__name__} differentiates inner steps: say which, for example "
         "inner=bilevel.inner.GradientDescent(steps=20, lr=0.1)"
     )
+
+
+def _check(problem: Problem, inner: InnerSolver | None) -> None:
+    instance("problem", problem, Problem, "bilevel.Problem(...)")
+    if inner is not None:
+        instance("inner", inner, InnerSolver, "bilevel.inner.NewtonCG(tol=1e-8)")
 
 
 def _diagnose(oracle: Oracle, x: Tensor, estimate: Estimate) -> tuple[float, float]:

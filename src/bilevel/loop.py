@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.state import State
-from bilevel.arguments import natural, positive, positive_integer
+from bilevel.arguments import instance, natural, positive, positive_integer
 from bilevel.linear.base import norm
 from bilevel.oracles import CountingOracle, make_oracle
 from bilevel.problem import Problem
@@ -81,15 +82,23 @@ def minimize(
         >>> result.x, str(result.status)
         (tensor([0.5000, 0.5000]), 'converged')
     """
+    instance("problem", problem, Problem, "bilevel.Problem(...)")
+    instance("algorithm", algorithm, DoubleLoop, "bilevel.algorithms.AIDBiO()")
     positive_integer("steps", steps)
     positive_integer("evaluate_every", evaluate_every)
     for name, limit in (("tol", tol), ("seconds", seconds)):
         if limit is not None:
             positive(name, limit)
+    instance("metrics", metrics or {}, Mapping, "{'name': function of x and y}")
+    instance("callbacks", callbacks, Iterable, "[function of a Progress]")
+    callbacks = list(callbacks)
+    for function in (*callbacks, *(metrics or {}).values()):
+        if not callable(function):
+            raise TypeError(f"callbacks and metrics must be functions, got {function!r}")
     oracle = CountingOracle(make_oracle(problem, natural("seed", seed)))
     state = state or algorithm.init(oracle, problem.x0, problem.y0)
+    _check_fit(problem, state)
     run = _Run(problem, steps, metrics or {}, evaluate_every)
-    callbacks = list(callbacks)
 
     status = Status.STEP_LIMIT
     while state.step < steps:
@@ -97,11 +106,10 @@ def minimize(
             start = time.perf_counter()
             proposed = algorithm.step(oracle, state)
             run.seconds += time.perf_counter() - start
-            if not proposed.is_finite():
+            if not proposed.is_finite() or not run.record(oracle, proposed):
                 status = Status.DIVERGED
                 break
             state = proposed
-            run.record(oracle, state)
         answers = [callback(run.progress(state)) for callback in callbacks]
         if any(answer is True for answer in answers):
             status = Status.STOPPED
@@ -124,6 +132,15 @@ def minimize(
     )
 
 
+def _check_fit(problem: Problem, state: State) -> None:
+    sizes, fit = [len(state.x), len(state.y)], [len(problem.x0), len(problem.y0)]
+    if sizes != fit:
+        raise ValueError(
+            f"the state's x and y have {sizes} numbers, the problem's {fit}: go on with the "
+            "problem that the state comes from"
+        )
+
+
 class _Run:
     """The history of a run, and its clock."""
 
@@ -135,15 +152,19 @@ class _Run:
         self.history: list[HistoryRecord] = []
         self.seconds = 0.0
 
-    def record(self, oracle: CountingOracle, state: State) -> None:
+    def record(self, oracle: CountingOracle, state: State) -> bool:
+        """Write the step down; False, and nothing written, if its outer value is not finite."""
         assert state.hypergradient is not None
         due = state.step % self.evaluate_every == 0 or state.step == self.steps
+        outer_value = float(oracle.outer_value(state.x, state.y)) if due else None
+        if outer_value is not None and not math.isfinite(outer_value):
+            return False
         x, y = self._variables(state)
         self.history.append(
             HistoryRecord(
                 step=state.step,
                 seconds=self.seconds,
-                outer_value=float(oracle.outer_value(state.x, state.y)) if due else None,
+                outer_value=outer_value,
                 hypergradient_norm=norm(state.hypergradient),
                 metrics={n: float(metric(x, y)) for n, metric in self.metrics.items()}
                 if due
@@ -152,6 +173,7 @@ class _Run:
                 report=state.report,
             )
         )
+        return True
 
     def progress(self, state: State) -> Progress:
         x, y = self._variables(state)

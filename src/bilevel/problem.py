@@ -16,6 +16,10 @@ from bilevel.untouched import modules_of, untouched
 Loss = Callable[..., Tensor]
 
 
+class LossError(ValueError):
+    """A loss gave something other than one number."""
+
+
 class Problem:
     """Minimise Φ(x) = f(x, y*(x)) over x, where y*(x) minimises g(x, ·).
 
@@ -68,7 +72,7 @@ class Problem:
         self.x_structure, self.y_structure = Structure("x0", x0), Structure("y0", y0)
         self.dtype, self.device = self.x_structure.dtype, self.x_structure.device
         _check_same(self.x_structure, self.y_structure)
-        self.x0, self.y0 = self.x_structure.flatten(x0), self.y_structure.flatten(y0)
+        self.x0, self.y0 = self.x_structure.point(x0), self.y_structure.point(y0)
         self.outer_data = None if outer_data is None else as_source("outer_data", outer_data)
         self.inner_data = None if inner_data is None else as_source("inner_data", inner_data)
         self._modules = modules_of(outer, inner)
@@ -103,7 +107,7 @@ class Problem:
         value = loss(*arguments)
         if not isinstance(value, Tensor) or value.numel() != 1:
             what = tuple(value.shape) if isinstance(value, Tensor) else repr(value)
-            raise ValueError(
+            raise LossError(
                 f"the {name} loss must return one number as a tensor, got {what}. "
                 "Reduce it, for example with .mean()."
             )
@@ -138,7 +142,7 @@ class Problem:
         try:
             with torch.enable_grad():
                 value = loss(x, y, rows)
-        except ValueError:
+        except LossError:
             raise
         except Exception as error:
             called = f"{name}(x, y{', batch' * (data is not None)})"
@@ -146,7 +150,7 @@ class Problem:
                 f"the {name} loss failed at x0, y0 when called as {called}: "
                 f"{type(error).__name__}: {error}\n"
                 f"x0 and y0 are {self.dtype} on {self.device}; the data must match in dtype, "
-                "device and shape."
+                "device and shape. A loss is given a batch if it has data, and else none."
             ) from error
         if value.dtype != self.dtype:
             raise ValueError(
@@ -164,3 +168,5 @@ def _check_same(x: Structure, y: Structure) -> None:
             f"x0 is {x.dtype} on {x.device} but y0 is {y.dtype} on {y.device}: they must share "
             "one dtype and one device. Convert one with .to(...)."
         )
+    if x.device.type == "meta":
+        raise ValueError("x0 and y0 are on device meta, which holds no values: use a real one")

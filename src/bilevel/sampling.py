@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from bilevel.arguments import positive_integer
 from bilevel.data import Rows
 
 Role = Literal["inner", "outer", "hessian", "cross"]
@@ -39,11 +40,8 @@ class BatchSizes:
     def __post_init__(self) -> None:
         for field in fields(self):
             size = getattr(self, field.name)
-            if size is not None and (not isinstance(size, int) or size < 1):
-                raise ValueError(
-                    f"the batch size for {field.name!r} must be a positive integer or None, "
-                    f"got {size!r}"
-                )
+            if size is not None:
+                positive_integer(f"the batch size for {field.name!r} (None for all rows)", size)
 
     @staticmethod
     def of(batch: int | Mapping[str, int | None] | BatchSizes | None) -> BatchSizes:

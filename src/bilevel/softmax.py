@@ -18,8 +18,8 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from bilevel.arguments import positive
-from bilevel.data import Batch, torch_csr
+from bilevel.arguments import instance, positive, positive_integer
+from bilevel.data import Batch, as_source, as_tensor, scipy_csr, torch_csr
 from bilevel.problem import Problem
 from bilevel.structure import Variables
 
@@ -145,7 +145,7 @@ class SoftmaxForm:
         return zeros if len(zeros) > 1 else next(iter(zeros.values()))
 
     def _zeros(self, shape: tuple[int, ...]) -> Tensor:
-        return torch.zeros(shape, dtype=self.train.dtype)
+        return torch.zeros(shape, dtype=self.train.dtype, device=self.train.device)
 
 
 def softmax_problem(
@@ -183,25 +183,26 @@ def softmax_problem(
         >>> result.x.argmin()
         tensor(2)
     """
-    train_rows, validation_rows = _matrix("train", train), _matrix("validation", validation)
+    instance("penalty", penalty, Penalty, "bilevel.Ridge(0.01)")
+    train_rows, train_labels = _pair("train", train)
+    validation_rows, validation_labels = _pair("validation", validation)
     if train_rows.shape[1] != validation_rows.shape[1] or train_rows.dtype != validation_rows.dtype:
         raise ValueError(
             f"train rows are {tuple(train_rows.shape)} of {train_rows.dtype}, validation rows "
             f"{tuple(validation_rows.shape)} of {validation_rows.dtype}: features and dtypes must "
             "agree"
         )
-    labels = (
-        _labels("train", train, len(train_rows)),
-        _labels("validation", validation, len(validation_rows)),
-    )
-    largest = int(max(part.max() for part in labels))
-    if classes is not None and largest >= classes:
-        raise ValueError(f"there is a label {largest}, but only {classes} classes")
+    largest = int(max(train_labels.max(), validation_labels.max()))
+    if classes is not None and largest >= positive_integer("classes", classes):
+        raise ValueError(
+            f"there is a label {largest}, but only {classes} classes: number them from 0, or give "
+            "more classes"
+        )
     form = SoftmaxForm(
         train_rows,
-        labels[0],
+        train_labels,
         validation_rows,
-        labels[1],
+        validation_labels,
         classes or largest + 1,
         _weights(weights, train_rows),
         penalty,
@@ -209,16 +210,16 @@ def softmax_problem(
     return Problem(
         outer=form.outer,
         inner=form.inner,
-        x0=form.start() if x0 is None else x0,
-        y0=form._zeros(form.shape) if y0 is None else y0,
-        outer_data=(validation_rows, labels[1]),
-        inner_data=(train_rows, labels[0]),
+        x0=_like("x0", form.start(), x0),
+        y0=_like("y0", form._zeros(form.shape), y0),
+        outer_data=(validation_rows, validation_labels),
+        inner_data=(train_rows, train_labels),
         closed_form=form,
     )
 
 
 def add_bias(rows: Any) -> Any:
-    """Append a column of ones.
+    """Append a column of ones, to a tensor, an array or a sparse matrix alike.
 
     Example:
         >>> import torch, bilevel
@@ -228,40 +229,63 @@ def add_bias(rows: Any) -> Any:
     """
     if scipy.sparse.issparse(rows):
         return scipy.sparse.hstack([rows, np.ones((rows.shape[0], 1), rows.dtype)], format="csr")
-    rows = torch.as_tensor(rows)
+    if not isinstance(rows, Tensor):
+        return np.concatenate([rows, np.ones_like(rows[:, :1])], axis=1)
+    if rows.layout == torch.sparse_csr:
+        return torch_csr(add_bias(scipy_csr(rows)))
     return torch.cat([rows, torch.ones_like(rows[:, :1])], dim=1)
 
 
-def _matrix(name: str, data: tuple[Any, Any]) -> Tensor:
-    rows = data[0]
-    if scipy.sparse.issparse(rows):
-        return torch_csr(scipy.sparse.csr_array(rows))
-    matrix = torch.as_tensor(rows)
-    if matrix.ndim != 2 or not matrix.is_floating_point():
+def matrix(rows: Any, name: str = "rows") -> Tensor:
+    """Features as a dense or CSR tensor."""
+    sparse = scipy.sparse.issparse(rows)
+    found = torch_csr(scipy.sparse.csr_array(rows)) if sparse else as_tensor(rows)
+    if found.ndim != 2 or not found.is_floating_point():
         raise ValueError(
             f"{name} features must be a floating-point matrix with a row a sample, got shape "
-            f"{tuple(matrix.shape)} of {matrix.dtype}"
+            f"{tuple(found.shape)} of {found.dtype}"
         )
-    return matrix.detach()
+    return found.detach()
 
 
-def _labels(name: str, data: tuple[Any, Any], rows: int) -> Tensor:
-    labels = torch.as_tensor(data[1])
-    if labels.shape != (rows,) or labels.is_floating_point() or int(labels.min()) < 0:
+def _pair(name: str, data: tuple[Any, Any]) -> tuple[Tensor, Tensor]:
+    """The features and labels of `data`, checked."""
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise TypeError(f"{name} must be a pair (features, labels), got {type(data).__name__}")
+    rows, labels = matrix(data[0], name), as_tensor(data[1])
+    as_source(f"{name}[0]", rows)  # which checks them
+    if labels.shape != (len(rows),) or labels.is_floating_point() or int(labels.min()) < 0:
         raise ValueError(
-            f"{name} labels must be {rows} integers from 0, one a row; got shape "
-            f"{tuple(labels.shape)} of {labels.dtype}"
+            f"{name} labels must be {len(rows)} integers from 0, one a row; got shape "
+            f"{tuple(labels.shape)} of {labels.dtype}, from {labels.min()}"
         )
-    return labels.long()
+    return rows, labels.long()
+
+
+def _like(name: str, zeros: Variables, given: Variables | None) -> Variables:
+    """`given`, which must have the parts and shapes of `zeros`; its parts in their order."""
+    if given is None:
+        return zeros
+    if _shapes(given) != _shapes(zeros):
+        raise ValueError(f"{name} must have shape {_shapes(zeros)}, got {_shapes(given)}")
+    return {part: given[part] for part in zeros} if isinstance(zeros, dict) else given
+
+
+def _shapes(value: Variables) -> Any:
+    if isinstance(value, dict):
+        return {part: _shapes(item) for part, item in value.items()}
+    return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
 
 
 def _weights(weights: SigmoidWeights | Any | None, rows: Tensor) -> SigmoidWeights | Tensor | None:
     if weights is None or isinstance(weights, SigmoidWeights):
         return weights
+    if not isinstance(weights, Tensor | np.ndarray | list | tuple):
+        raise TypeError(f"weights must be SigmoidWeights(), numbers or None, got {weights!r}")
     fixed = torch.as_tensor(weights, dtype=rows.dtype)
-    if fixed.shape != (len(rows),) or not bool((fixed >= 0).all()):
+    if fixed.shape != (len(rows),) or not bool(((fixed >= 0) & fixed.isfinite()).all()):
         raise ValueError(
-            f"weights must be {len(rows)} numbers of at least 0, one a training row; got shape "
-            f"{tuple(fixed.shape)} with least value {fixed.min()}"
+            f"weights must be {len(rows)} finite numbers of at least 0, one a training row; got "
+            f"shape {tuple(fixed.shape)} with values from {fixed.min()} to {fixed.max()}"
         )
     return fixed

@@ -54,9 +54,16 @@ class Structure:
             )
         for (path, leaf), shape in zip(named, self._shapes, strict=True):
             if not isinstance(leaf, Tensor) or leaf.shape != shape:
-                raise ValueError(f"{path} must be a tensor of shape {tuple(shape)}, got {leaf!r}")
+                got = f"shape {tuple(leaf.shape)}" if isinstance(leaf, Tensor) else repr(leaf)
+                raise ValueError(f"{path} must be a tensor of shape {tuple(shape)}, got {got}")
             _check_alike(path, leaf, self.name, self.dtype, self.device)
         return torch.cat([leaf.detach().reshape(-1) for _, leaf in named])
+
+    def point(self, value: Variables) -> Tensor:
+        """`flatten`, for a point that the user gives: its numbers must be finite."""
+        flat = self.flatten(value)
+        _check_finite(self.name.removesuffix("0"), flat)
+        return flat
 
     def unflatten(self, flat: Tensor) -> Variables:
         """Views of `flat` in the user's structure; differentiable."""
@@ -115,9 +122,16 @@ def _check_leaf(path: str, leaf: Any) -> None:
         )
     if leaf.layout != torch.strided:
         raise ValueError(f"{path} has layout {leaf.layout}: variables must be dense tensors")
+    if not leaf.is_meta:  # meta tensors hold no values
+        _check_finite(path, leaf)
+
+
+def _check_finite(path: str, leaf: Tensor) -> None:
     if not torch.isfinite(leaf).all():
         count = int((~torch.isfinite(leaf)).sum())
-        raise ValueError(f"{path} holds {count} values that are NaN or infinite")
+        raise ValueError(
+            f"{path} holds {count} values that are NaN or infinite: start from finite ones"
+        )
 
 
 def _check_alike(

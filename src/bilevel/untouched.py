@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import CodeType
 from typing import Any
 
 import torch
@@ -19,20 +20,26 @@ def untouched(modules: list[nn.Module], device: torch.device, seed: int) -> Iter
     A loss may draw random numbers (dropout) or update running statistics (batch
     normalisation): the first become reproducible, the second leave no trace.
     """
-    buffers = [buffer for module in modules for buffer in module.buffers()]
-    saved = [buffer.clone() for buffer in buffers]
+    saved = [
+        (part._buffers, name, buffer, None if buffer is None else buffer.clone())
+        for module in modules
+        for part in module.modules()
+        for name, buffer in part._buffers.items()
+    ]
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         try:
             yield
         finally:
             with torch.no_grad():
-                for buffer, value in zip(buffers, saved, strict=True):
-                    buffer.copy_(value)
+                for buffers, name, buffer, value in saved:
+                    buffers[name] = buffer  # the module may have put another in its place
+                    if buffer is not None and value is not None:
+                        buffer.copy_(value)
 
 
 def modules_of(*losses: Callable[..., Any]) -> list[nn.Module]:
-    """The modules that the losses are, are bound to, close over or name."""
+    """The modules that the losses are, close over or name, also as attributes of an object."""
     found = {id(module): module for loss in losses for module in _reachable(loss, depth=3)}
     return list(found.values())
 
@@ -52,12 +59,21 @@ def _parts(value: Any) -> list[Any]:
         return [value.__self__, value.__func__]
     if inspect.isfunction(value):
         cells = [c.cell_contents for c in value.__closure__ or () if c != type(c)()]
-        named = (value.__globals__.get(name) for name in value.__code__.co_names)
-        return [*cells, *named]
+        named = (value.__globals__.get(name) for name in _names(value.__code__))
+        defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        return [*cells, *named, *defaults]
     if isinstance(value, tuple | list):
         return list(value)
     if isinstance(value, dict):
         return list(value.values())
-    if callable(value) and not inspect.isclass(value):
-        return list(getattr(value, "__dict__", {}).values())
-    return []
+    if inspect.isclass(value) or inspect.ismodule(value):
+        return []
+    return list(getattr(value, "__dict__", {}).values())
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The names that a function uses, and the functions and comprehensions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)

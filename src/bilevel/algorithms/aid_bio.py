@@ -28,7 +28,8 @@ class AIDBiO(DoubleLoop):
     Args:
         inner_steps: D, or a schedule k -> D_k.
         inner_lr: α, at most 1/L.
-        cg_steps: N.
+        cg_steps: N, at most.
+        cg_tol: stop CG before N steps at this relative residual; 0 takes all of them.
         preconditioner: for CG, as in `bilevel.linear.CG`.
         inner: any solver of `bilevel.inner`, in place of `inner_steps` and `inner_lr`.
 
@@ -46,6 +47,7 @@ class AIDBiO(DoubleLoop):
     inner_steps: int | Schedule = 10
     inner_lr: float = 0.1
     cg_steps: int = 10
+    cg_tol: float = 0.0
     preconditioner: Preconditioner | None = None
     inner: InnerSolver | None = None
 
@@ -53,12 +55,13 @@ class AIDBiO(DoubleLoop):
         return self.inner or GradientDescent(at(self.inner_steps, k), self.inner_lr)  # lines 4-6
 
     def differentiation(self, k: int) -> AID:
-        return AID(CG(self.cg_steps, preconditioner=self.preconditioner))  # line 7, AID 2)-4)
+        return AID(CG(self.cg_steps, self.cg_tol, self.preconditioner))  # line 7, AID 2)-4)
 
     def starts_v(self) -> bool:
         return True  # line 7, AID 1)
 
     def cost(self, k: int) -> dict[str, int]:
         residual = 1 if self.warm_start and k > 0 else 0
-        cost = {"gc_f": 2, "jv": 1, "hv": self.cg_steps + residual}
+        cost = {"gc_f": 2, "jv": 1}
+        cost |= {} if self.cg_tol else {"hv": self.cg_steps + residual}
         return cost if self.inner else {**cost, "gc_g": at(self.inner_steps, k)}

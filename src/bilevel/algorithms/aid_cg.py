@@ -28,7 +28,8 @@ class AIDCG(DoubleLoop):
     Args:
         inner_steps: D, or a schedule k -> D_k.
         inner_lr: α, at most 1/L.
-        cg_steps: N.
+        cg_steps: N, at most.
+        cg_tol: stop CG before N steps at this relative residual; 0 takes all of them.
         preconditioner: for CG, as in `bilevel.linear.CG`.
         inner: any solver of `bilevel.inner`, in place of `inner_steps` and `inner_lr`.
     """
@@ -36,6 +37,7 @@ class AIDCG(DoubleLoop):
     inner_steps: int | Schedule = 10
     inner_lr: float = 0.1
     cg_steps: int = 10
+    cg_tol: float = 0.0
     preconditioner: Preconditioner | None = None
     inner: InnerSolver | None = None
 
@@ -43,8 +45,9 @@ class AIDCG(DoubleLoop):
         return self.inner or GradientDescent(at(self.inner_steps, k), self.inner_lr)
 
     def differentiation(self, k: int) -> AID:
-        return AID(CG(self.cg_steps, preconditioner=self.preconditioner))
+        return AID(CG(self.cg_steps, self.cg_tol, self.preconditioner))
 
     def cost(self, k: int) -> dict[str, int]:
-        cost = {"gc_f": 2, "jv": 1, "hv": self.cg_steps}
+        cost = {"gc_f": 2, "jv": 1}
+        cost |= {} if self.cg_tol else {"hv": self.cg_steps}
         return cost if self.inner else {**cost, "gc_g": at(self.inner_steps, k)}

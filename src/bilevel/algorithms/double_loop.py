@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bilevel.algorithms.outer import OptimizerFactory, OuterStep, outer_step
 from bilevel.algorithms.state import State
-from bilevel.arguments import Schedule, at, positive
+from bilevel.arguments import Schedule, at, instance, positive
 from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.inner.base import InnerSolver
 from bilevel.oracles.base import Oracle
@@ -36,7 +36,8 @@ class DoubleLoop(ABC):
 
     def __post_init__(self) -> None:
         # Building the parts of the first step checks every argument.
-        self.inner_solver(0)
+        instance("inner", self.inner_solver(0), InnerSolver, "bilevel.inner.LBFGS(tol=1e-6)")
+        instance("warm_start", self.warm_start, bool, "True or False")
         self.differentiation(0)
         self.outer(0)
 

@@ -87,8 +87,9 @@ class AdaptiveStep(OuterStep):
     """x ← x − ∇Φ/L, where L is doubled when f rose too much and shrunk by 5 % when it fell.
 
     The first L is ‖∇Φ‖/√p. If f at the new point exceeds f at the last by more than the
-    inexact solves explain, the last step is undone and L doubled. If it fell by at least
-    what a step of size 1/L should give, L shrinks.
+    inexact solves explain, the last step is undone and L doubled. If it surely fell by at
+    least what a step of size 1/L should give, L shrinks. An inner solution with gradient ∇y g
+    leaves f wrong by v'∇y g to first order, and both values are doubted by so much.
 
     Reference: Pedregosa 2016, section "Adaptive step size".
     """
@@ -99,20 +100,28 @@ class AdaptiveStep(OuterStep):
         self, oracle: Oracle, x: Tensor, estimate: Estimate, memory: Memory
     ) -> tuple[Tensor, Memory]:
         h, value = estimate.value, float(oracle.outer_value(x, estimate.inner.y))
-        slope = norm(h)
+        doubt = self._doubt(estimate)
         if not memory:
-            L = slope / x.numel() ** 0.5 or 1.0
-            return self._move(x, h, value, L)
+            L = norm(h) / x.numel() ** 0.5 or 1.0
+            return self._move(x, h, value, doubt, L)
         L, before = memory["L"], memory["value"]
-        allowance = self.epsilon * memory["length"] + torch.finfo(x.dtype).eps * abs(before)
+        either = memory["doubt"] + doubt + 10 * torch.finfo(x.dtype).eps * abs(before)
         expected = 0.5 * memory["slope"] * memory["length"]
-        if value > before + allowance:
+        if value > before + either + self.epsilon * memory["length"]:
             undone = {**memory, "L": 2 * L, "length": memory["length"] / 2}
             step = memory["h"] / undone["L"]
             return memory["x"] - step, undone
-        return self._move(x, h, value, 0.95 * L if value <= before - expected else L)
+        fell = value <= before - either - expected
+        return self._move(x, h, value, doubt, 0.95 * L if fell else L)
 
-    def _move(self, x: Tensor, h: Tensor, value: float, L: float) -> tuple[Tensor, Memory]:
+    def _doubt(self, estimate: Estimate) -> float:
+        """How far f(x, y) may be from Φ(x)."""
+        known = estimate.inner.gradient_norm
+        return norm(estimate.linear.v) * (self.epsilon if known is None else known)
+
+    def _move(
+        self, x: Tensor, h: Tensor, value: float, doubt: float, L: float
+    ) -> tuple[Tensor, Memory]:
         slope = norm(h)
-        memory = {"L": L, "value": value, "x": x, "h": h, "slope": slope, "length": slope / L}
-        return x.sub(h, alpha=1 / L), memory
+        sizes = {"L": L, "value": value, "doubt": doubt, "slope": slope, "length": slope / L}
+        return x.sub(h, alpha=1 / L), {**sizes, "x": x, "h": h}

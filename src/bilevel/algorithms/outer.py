@@ -41,6 +41,31 @@ class Descent(OuterStep):
 
 
 @dataclass(frozen=True)
+class Adam(OuterStep):
+    """x ← x − lr m̂/(√v̂ + ε), with m̂ and v̂ the running means of ∇Φ and of its square.
+
+    The same bits as torch.optim.Adam gives; to make that anew at each step takes longer than a
+    step of a single-sample method.
+
+    Reference: Kingma & Ba, "Adam: a method for stochastic optimization", ICLR 2015.
+    """
+
+    lr: float
+    decay: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+
+    def apply(
+        self, oracle: Oracle, x: Tensor, estimate: Estimate, memory: Memory
+    ) -> tuple[Tensor, Memory]:
+        h, (decay_m, decay_v) = estimate.value, self.decay
+        t = memory.get("t", 0) + 1
+        m = memory.get("m", torch.zeros_like(x)).lerp(h, 1 - decay_m)
+        v = memory.get("v", torch.zeros_like(x)).mul(decay_v).addcmul_(h, h, value=1 - decay_v)
+        size = (v.sqrt() / (1 - decay_v**t) ** 0.5).add_(self.epsilon)
+        return x.addcdiv(m, size, value=-self.lr / (1 - decay_m**t)), {"t": t, "m": m, "v": v}
+
+
+@dataclass(frozen=True)
 class TorchStep(OuterStep):
     """One step of any torch optimiser, whose state is kept between steps."""
 
@@ -52,6 +77,11 @@ class TorchStep(OuterStep):
     ) -> tuple[Tensor, Memory]:
         parameter = torch.nn.Parameter(x.clone())
         optimizer = self.factory([parameter])
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(
+                f"outer_optimizer {self.factory!r} must make a torch optimiser from a list of "
+                f"parameters, but it made {optimizer!r}"
+            )
         if "optimizer" in memory:
             optimizer.load_state_dict(copy.deepcopy(memory["optimizer"]))
         for group in optimizer.param_groups:
@@ -66,7 +96,7 @@ def outer_step(optimizer: str | OptimizerFactory, lr: float | None) -> OuterStep
     if optimizer == "sgd":
         return Descent(0.1 if lr is None else lr)
     if optimizer == "adam":
-        return TorchStep(torch.optim.Adam, 0.01 if lr is None else lr)
+        return Adam(0.01 if lr is None else lr)
     if callable(optimizer):
         return TorchStep(optimizer, lr)
     raise ValueError(

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 import bilevel
 from bilevel import cli
@@ -34,14 +35,21 @@ def build() -> typer.Typer:
     return app
 
 
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True)
-    ] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"bilevel {bilevel.__version__}")
         raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
@@ -49,7 +57,8 @@ def main() -> None:
     try:
         build()()
     except UserError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+        message = Text.assemble(("error: ", "bold red"), str(error))  # as it is: [x] is no markup
+        Console(stderr=True).print(message, soft_wrap=True)
         sys.exit(_USAGE)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from bilevel.arguments import instance
 from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.inner.base import InnerSolution, InnerSolver
 from bilevel.linear.base import LinearSolver
@@ -39,6 +40,10 @@ class AID(Differentiation):
 
     solver: LinearSolver = field(default_factory=CG)
     batch: BatchSizes = field(default_factory=BatchSizes)
+
+    def __post_init__(self) -> None:
+        instance("solver", self.solver, LinearSolver, "bilevel.linear.CG(steps=20)")
+        instance("batch", self.batch, BatchSizes, "bilevel.BatchSizes(outer=8, cross=8)")
 
     def estimate(
         self,

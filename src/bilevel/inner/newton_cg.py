@@ -16,6 +16,7 @@ from bilevel.oracles.base import Oracle
 from bilevel.sampling import Streams
 
 _SUFFICIENT = 1e-4  # Armijo's constant
+_HIDDEN = 1e-6  # a relative rise of g that rounding may explain
 _HALVINGS = 40
 
 
@@ -44,6 +45,7 @@ class NewtonCG(InnerSolver):
         positive("tol", self.tol)
         positive_integer("steps", self.steps)
         positive_integer("cg_steps", self.cg_steps)
+        CG(preconditioner=self.preconditioner)  # which checks it
 
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
         start = None
@@ -72,13 +74,23 @@ class NewtonCG(InnerSolver):
 def _line_search(
     oracle: Oracle, x: Tensor, y: Tensor, direction: Tensor, slope: float
 ) -> Tensor | None:
-    """y + t d with enough decrease, where a rise within rounding counts as none."""
+    """y + t d with enough decrease, where a rise within rounding counts as none.
+
+    Near the solution the terms of g may round by more than its value shows, but its slope stays
+    exact: there the whole step is judged by the approximate Wolfe condition of Hager & Zhang
+    (2005), which is Armijo's for a parabola.
+    """
     value = float(oracle.inner_value(x, y))
     rounding = 10 * torch.finfo(y.dtype).eps * abs(value)
     t = 1.0
     for _ in range(_HALVINGS):
         trial = y.add(direction, alpha=t)
-        if float(oracle.inner_value(x, trial)) <= value + _SUFFICIENT * t * slope + rounding:
+        rise = float(oracle.inner_value(x, trial)) - value
+        if rise <= _SUFFICIENT * t * slope + rounding:
             return trial
+        if t == 1 and rise <= _HIDDEN * abs(value):
+            slope_there = float(oracle.inner_gradient(x, trial) @ direction)
+            if slope_there <= (2 * _SUFFICIENT - 1) * slope:
+                return trial
         t /= 2
     return None

@@ -8,7 +8,7 @@ from typing import Any
 
 from bilevel.discovery import defined_in
 from bilevel.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus, MatrixHessian
-from bilevel.linear.cg import jacobi
+from bilevel.linear.cg import from_oracle, jacobi
 
 _solvers = defined_in(sys.modules[__name__], LinearSolver)
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "LinearSolver",
     "LinearStatus",
     "MatrixHessian",
+    "from_oracle",
     "jacobi",
     *_solvers,
 ]

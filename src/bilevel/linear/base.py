@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -28,6 +29,10 @@ class Hessian(ABC):
     @abstractmethod
     def diagonal(self) -> Tensor:
         """The diagonal of H."""
+
+    @abstractmethod
+    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+        """A cheap approximation of v ↦ H⁻¹ v."""
 
     @abstractmethod
     def available_rows(self) -> int | None:
@@ -64,6 +69,9 @@ class MatrixHessian(Hessian):
 
     def diagonal(self) -> Tensor:
         return self._mean.diagonal()
+
+    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+        return lambda v: v / self.diagonal()
 
     def available_rows(self) -> int | None:
         return self._streams.available("hessian")

@@ -15,7 +15,7 @@ class Dense(LinearSolver):
     """Build H column by column (as many products as y has numbers) and solve directly.
 
     A Hessian that is not positive definite is solved all the same, and reported as
-    `negative_curvature`.
+    `negative_curvature`; if it is singular, v is not finite.
 
     Example:
         >>> import torch
@@ -30,7 +30,8 @@ class Dense(LinearSolver):
         H = (H + H.T) / 2
         factor, failed = torch.linalg.cholesky_ex(H)
         if failed:
-            v, status = torch.linalg.solve(H, b), LinearStatus.NEGATIVE_CURVATURE
+            # solve_ex gives infinities for a singular H, where solve would raise.
+            v, status = torch.linalg.solve_ex(H, b).result, LinearStatus.NEGATIVE_CURVATURE
         else:
             v, status = torch.cholesky_solve(b[:, None], factor)[:, 0], LinearStatus.CONVERGED
         return LinearSolution(v, status, hessian.size, norm(b - H @ v))

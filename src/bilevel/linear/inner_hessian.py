@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 from torch import Tensor
@@ -41,6 +42,9 @@ class InnerHessian(Hessian):
 
     def diagonal(self) -> Tensor:
         return self.full.diagonal()
+
+    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+        return self.full.approximate_inverse()
 
     def available_rows(self) -> int | None:
         return self._streams.available("hessian")

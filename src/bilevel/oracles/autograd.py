@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -31,9 +33,7 @@ class AutogradOracle(Oracle):
     @torch.enable_grad()
     def outer_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> tuple[Tensor, Tensor]:
         x, y = _leaf(x), _leaf(y)
-        dx, dy = torch.autograd.grad(
-            self.problem.outer_loss(x, y, rows), (x, y), materialize_grads=True
-        )
+        dx, dy = _derivatives(self.problem.outer_loss(x, y, rows), x, y)
         return dx, dy
 
     def inner_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
@@ -45,13 +45,13 @@ class AutogradOracle(Oracle):
     ) -> tuple[Tensor, Tensor]:
         y = _leaf(y)
         value = self.problem.inner_loss(x.detach(), y, rows)
-        return value.detach(), torch.autograd.grad(value, y)[0]
+        return value.detach(), _derivatives(value, y)[0]
 
     @torch.enable_grad()
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linearization:
         x, y = _leaf(x), _leaf(y)
         value = self.problem.inner_loss(x, y, rows)
-        (gradient,) = torch.autograd.grad(value, y, create_graph=True)
+        (gradient,) = _derivatives(value, y, create_graph=True)
         return _GraphLinearization(x, y, gradient)
 
 
@@ -76,6 +76,12 @@ class _GraphLinearization(Linearization):
             "use no preconditioner, or give its diagonal as a tensor"
         )
 
+    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+        raise NotImplementedError(
+            "automatic differentiation knows no approximate inverse of the Hessian: use no "
+            "preconditioner, or give a diagonal as a tensor"
+        )
+
     def _backward(self, variable: Tensor, v: Tensor) -> Tensor:
         if not self._gradient.requires_grad:  # g is linear in y and without x
             return torch.zeros_like(variable)
@@ -83,6 +89,15 @@ class _GraphLinearization(Linearization):
             self._gradient, variable, v, retain_graph=True, materialize_grads=True
         )
         return product
+
+
+def _derivatives(value: Tensor, *variables: Tensor, create_graph: bool = False) -> list[Tensor]:
+    """Zeros for variables that the value does not use on this batch."""
+    if not value.requires_grad:
+        return [torch.zeros_like(variable) for variable in variables]
+    return list(
+        torch.autograd.grad(value, variables, create_graph=create_graph, materialize_grads=True)
+    )
 
 
 def _leaf(variable: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ All vectors are flat. `rows` names rows of the inner data (of the outer data for
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -32,6 +33,10 @@ class Linearization(ABC):
     @abstractmethod
     def diagonal(self) -> Tensor:
         """The diagonal of ∇²y g(x, y), or NotImplementedError with a remedy."""
+
+    @abstractmethod
+    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+        """The best cheap approximation of v ↦ (∇²y g)⁻¹ v, symmetric and positive definite."""
 
 
 class Oracle(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from torch import Tensor
@@ -37,7 +38,7 @@ class CountingOracle(Oracle):
     - `gc_g` counts gradients ∇y g;
     - `jv` counts cross products ∇x∇y g · v, `hv` Hessian-vector products ∇²y g · v. A
       linearisation by itself is free: only the products made with it count;
-    - values of f and g are free;
+    - values of f and g are free, and so are the Hessian's diagonal and approximate inverse;
     - the same names with `_samples` count each call as often as its batch has rows (once, for
       a loss without data).
     """
@@ -101,6 +102,9 @@ class _CountingLinearization(Linearization):
 
     def diagonal(self) -> Tensor:
         return self._inner.diagonal()
+
+    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+        return self._inner.approximate_inverse()
 
 
 def _samples(rows: Rows, available: int | None) -> int:

@@ -28,13 +28,21 @@ class Design(ABC):
         """(X∘X)'R: (p, c) from (n, c)."""
 
     @abstractmethod
+    def gram(self) -> Tensor | None:
+        """X'X/n if that is cheap to keep, else None."""
+
+    @abstractmethod
     def take(self, rows: Rows) -> Design:
         """Some of the rows; all, for None."""
+
+
+_GRAM_LIMIT = 4000  # features up to which X'X is kept and factorised
 
 
 class DenseDesign(Design):
     def __init__(self, X: Tensor) -> None:
         self._X = X
+        self._gram: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self._X)
@@ -48,6 +56,11 @@ class DenseDesign(Design):
 
     def pull_squared(self, R: Tensor) -> Tensor:
         return (R.T @ self._X.square()).T
+
+    def gram(self) -> Tensor | None:
+        if self._gram is None and self._X.shape[1] <= _GRAM_LIMIT:
+            self._gram = self._X.T @ self._X / len(self)
+        return self._gram
 
     def take(self, rows: Rows) -> Design:
         return self if rows is None else DenseDesign(self._X[rows])
@@ -72,6 +85,9 @@ class SparseDesign(Design):
 
     def pull_squared(self, R: Tensor) -> Tensor:
         return torch_csr(self._scipy.T.tocsr().power(2)) @ R
+
+    def gram(self) -> None:
+        return None
 
     def take(self, rows: Rows) -> Design:
         return self if rows is None else SparseDesign(torch_csr(self._scipy[rows.numpy()]))

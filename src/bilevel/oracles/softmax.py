@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -133,6 +135,27 @@ class _SoftmaxLinearization(Linearization):
     def diagonal(self) -> Tensor:
         T = _weigh(self._P * (1 - self._P), self._s)
         return self._X.pull_squared(T).add_(self._c2).reshape(-1)
+
+    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+        """Böhning's view: the Hessian is nearly the same Gram matrix for every class.
+
+        M_k = w X'X/n + diag(2c_k), with w the mean of s_i P_ik (1 − P_ik), is factorised once;
+        for many features, or penalties that differ by class, only its diagonal is used.
+        """
+        gram = self._X.gram()
+        if gram is None or (isinstance(self._c2, Tensor) and self._c2.shape[1] > 1):
+            return self._inverse_diagonal()
+        spread = self._P * (1 - self._P)
+        w = spread.mean() if self._s is None else (self._s @ spread).mean() / len(spread)
+        penalties = torch.as_tensor(self._c2, dtype=gram.dtype).expand(len(gram), 1)[:, 0]
+        factor, failed = torch.linalg.cholesky_ex(gram * w + torch.diag(penalties))
+        if failed:  # penalties below rounding, or values that are not finite
+            return self._inverse_diagonal()
+        return lambda v: torch.cholesky_solve(v.view_as(self._W), factor).reshape(-1)
+
+    def _inverse_diagonal(self) -> Callable[[Tensor], Tensor]:
+        diagonal = self.diagonal()
+        return lambda v: v / diagonal
 
     def _labels(self) -> Tensor:
         return self._oracle.labels(self._rows)[:, None]

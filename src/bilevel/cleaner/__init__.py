@@ -1,0 +1,1 @@
+"""The `clean` command: from a table with doubtful labels to a report."""

@@ -1,0 +1,108 @@
+"""`bilevel clean`: find the wrong labels in a table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_EPILOG = """
+**Examples**
+
+`bilevel clean orders.csv --label category --trusted checked.csv --output cleaned`
+
+`bilevel clean orders.csv --label category --trusted-column verified --drop id --output cleaned`
+
+`bilevel clean images.npz --label y --trusted trusted.npz --output cleaned --algorithm stocbio`
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=_EPILOG)(clean)
+
+
+def clean(
+    train: Annotated[
+        Path, typer.Argument(help="The table with doubtful labels: CSV, Parquet or NPZ.")
+    ],
+    label: Annotated[str, typer.Option(help="The column with the labels.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A new folder for the results.")],
+    trusted: Annotated[
+        Path | None, typer.Option(help="A table of the same form whose labels are right.")
+    ] = None,
+    trusted_column: Annotated[
+        str | None,
+        typer.Option(help="Or: a true/false column of TRAIN that marks rows with right labels."),
+    ] = None,
+    trusted_fraction: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Use only this fraction of the marked rows.")
+    ] = 1.0,
+    drop: Annotated[
+        list[str] | None, typer.Option(help="A column to leave out, such as an id. Repeatable.")
+    ] = None,
+    categorical: Annotated[
+        list[str] | None,
+        typer.Option(help="A column of numbers that are categories, such as a code. Repeatable."),
+    ] = None,
+    algorithm: Annotated[
+        str, typer.Option(help="aid-bio, hoag, stocbio, ...; see the README for all.")
+    ] = "aid-bio",
+    ridge: Annotated[
+        float, typer.Option(min=1e-12, help="The penalty on the model's weights, C_r.")
+    ] = 1e-3,
+    steps: Annotated[int, typer.Option(min=1, help="The most outer steps.")] = 30,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")] = 0,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the output folder if it is there.")
+    ] = False,
+) -> None:
+    """Find the wrong labels in a table, with the help of some rows whose labels are right.
+
+    Learns one weight a row, such that a linear model trained with these weights does well on
+    the trusted rows; then flags the rows whose labels are unlikely. Writes to the output folder:
+
+    - **labels.csv**: for each row its label, its likely label, suspicion, weight and flag;
+
+    - **report.html**: the most suspicious rows, plots, accuracy before and after;
+
+    - **model.npz**: the weights of a linear model fitted without the flagged rows.
+
+    Numbers are scaled and their gaps filled with the median; text is one-hot encoded.
+    Some fifty trusted rows a class are plenty.
+    """
+    from rich.console import Console
+
+    from bilevel.callbacks import ProgressBar
+    from bilevel.cleaner import job
+
+    request = job.Request(
+        train=train,
+        label=label,
+        trusted=trusted,
+        output=output,
+        trusted_column=trusted_column,
+        trusted_fraction=trusted_fraction,
+        drop=tuple(drop or ()),
+        categorical=tuple(categorical or ()),
+        algorithm=algorithm,
+        ridge=ridge,
+        steps=steps,
+        seed=seed,
+        force=force,
+    )
+    prepared = job.prepare(request)
+    console = Console(stderr=True)
+    with ProgressBar("cleaning", console) as bar:
+        found = job.run(prepared, [bar])
+    job.write(prepared, found, command=" ".join(["bilevel", *sys.argv[1:]]))
+    rows = len(found.flagged)
+    typer.echo(
+        f"{int(found.flagged.sum()):,} of {rows:,} labels are probably wrong.\n"
+        f"accuracy on held-back trusted rows: {found.accuracy_before:.1%} with them, "
+        f"{found.accuracy_after:.1%} without\n"
+        f"table:  {output / 'labels.csv'}\n"
+        f"report: {output / 'report.html'}\n"
+        f"model:  {output / 'model.npz'}"
+    )

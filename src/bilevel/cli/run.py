@@ -1,0 +1,63 @@
+"""`bilevel run`: an experiment into a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(run)
+
+
+def run(
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            help="A TOML file, or the name of an experiment that comes with the package.",
+            metavar="EXPERIMENT",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The run folder. \\[default: out/NAME]",
+            metavar="FOLDER",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Run seeds 0 to N − 1.", metavar="N", show_default=False),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Seconds for each run.", metavar="SECONDS", show_default=False),
+    ] = None,
+) -> None:
+    """Run an experiment's algorithms on all its seeds.
+
+    `bilevel run examples/digits.toml` writes to out/digits; `bilevel report out/digits` draws it.
+
+    `bilevel run mnist-p0.4 --seeds 2 --budget 10 -o out/quick` tries one of the paper's.
+
+    Run the same command again after a crash: finished runs are skipped, the interrupted one goes
+    on from its last evaluation. `--seeds 10` later adds seeds to those that are there.
+    """
+    from bilevel.experiments.command import typed
+    from bilevel.experiments.experiment import load
+    from bilevel.experiments.progress import RunsBar
+    from bilevel.experiments.runner import run_experiment
+    from bilevel.experiments.summary import summary
+
+    chosen = load(experiment).with_limits(seeds, budget)
+    folder = output or Path("out") / chosen.name
+    with RunsBar() as bar:
+        results = run_experiment(chosen, folder, typed(), bar)
+    typer.echo(summary(results.histories(chosen)))
+    typer.echo(f"results: {folder}\ndraw them: bilevel report {folder}")

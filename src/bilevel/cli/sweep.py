@@ -1,0 +1,84 @@
+"""`bilevel sweep`: the best settings on a grid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(sweep)
+
+
+def sweep(
+    experiment: Annotated[
+        str,
+        typer.Argument(
+            help="A TOML file with [sweep.LABEL] tables, or the name of one in the package.",
+            metavar="EXPERIMENT",
+            show_default=False,
+        ),
+    ],
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Points of each grid to try, over all processes. \\[default: all]",
+            metavar="N",
+            show_default=False,
+        ),
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            help="Where Optuna keeps the trials. \\[default: sqlite:///out/NAME-sweep.db]",
+            metavar="ADDRESS",
+            show_default=False,
+        ),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Seconds for each trial.", metavar="SECONDS", show_default=False),
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the experiment with the best settings to this file.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Find the settings with the lowest validation loss after a fixed running time.
+
+    `bilevel sweep examples/digits.toml` tries every point of the grids in its [sweep.LABEL]
+    tables, such as `inner_lr = [0.1, 1]`.
+
+    `bilevel sweep mnist-p0.2 --trials 40 --budget 6 --write mine.toml` tries 40 points of each of
+    the paper's grids, and writes an experiment for `bilevel run mine.toml`.
+
+    Start the same command again after a crash, or in several terminals at once: they share the
+    storage. With as many processes as cores, set OMP_NUM_THREADS=1.
+    """
+    from bilevel.experiments.experiment import load
+    from bilevel.experiments.folder import write_text
+    from bilevel.experiments.progress import RunsBar
+    from bilevel.experiments.sweep import METRIC
+    from bilevel.experiments.sweep import sweep as search
+
+    chosen = load(experiment).with_limits(seconds=budget)
+    if storage is None:
+        Path("out").mkdir(exist_ok=True)
+        storage = f"sqlite:///out/{chosen.name}-sweep.db"
+    with RunsBar("trials") as bar:
+        found = search(chosen, storage, trials, bar)
+    for label, best in found.items():
+        settings = ", ".join(f"{name} = {value}" for name, value in best.settings.items())
+        metric = METRIC.replace("_", " ")
+        typer.echo(f"{label}: {metric} {best.loss:.4g} in {best.trials} trials with {settings}")
+        chosen = chosen.with_settings(label, best.settings)
+    if write is not None:
+        write_text(write, chosen.to_toml())
+        typer.echo(f"written: {write}")

@@ -1,0 +1,46 @@
+"""Files from canonical sources, with their checksums."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from bilevel.datasets.extras import extra
+from bilevel.datasets.origin import Bar
+from bilevel.errors import UserError
+
+
+def download(url: str, checksum: str, target: Path, bar: Bar | None) -> None:
+    """Get one file by pooch: it appears under its name when it is complete and checked.
+
+    Args:
+        url: where it is.
+        checksum: such as "sha256:440f...".
+        target: where to put it.
+        bar: shows the progress, in bytes.
+
+    Raises:
+        OSError: there is no network, the server does not have it, or the disk refuses it.
+        UserError: the server gave another file.
+    """
+    pooch = extra("pooch")
+    downloader = pooch.HTTPDownloader(progressbar=bar if bar is not None else False)
+    try:
+        pooch.retrieve(url, checksum, fname=target.name, path=target.parent, downloader=downloader)
+    except ValueError as error:  # requests' own value errors, such as a bad address, are OSErrors
+        if isinstance(error, OSError):
+            raise
+        raise UserError(f"{url} gave a file that is not the canonical one: {error}") from error
+    target.chmod(0o644)  # pooch's files are for their owner alone; data folders are shared
+
+
+def verify(path: Path, checksum: str) -> None:
+    """Refuse a file whose checksum is another."""
+    algorithm, _, expected = checksum.partition(":")
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, algorithm).hexdigest()
+    if found != expected:
+        raise UserError(
+            f"{path} is damaged or not the canonical file: its {algorithm} is {found}, expected "
+            f"{expected}. Delete it and run `bilevel data get {path.parent.name}`."
+        )

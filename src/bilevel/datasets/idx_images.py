@@ -1,0 +1,57 @@
+"""Images and labels in four idx files, as MNIST and its successors are published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bilevel.datasets.download import download, verify
+from bilevel.datasets.idx import read_idx
+from bilevel.datasets.origin import Dataset, Origin, Part, Progress
+from bilevel.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdxImages(Origin):
+    """A data set of images in idx files.
+
+    Args:
+        checksums: of the four files, by name, such as "sha256:440f...".
+    """
+
+    checksums: Mapping[str, str]
+
+    def files(self, root: Path) -> list[Path]:
+        return [root / self.name / file for file in self.checksums]
+
+    def download(self, root: Path, progress: Progress | None) -> None:
+        for path in self.missing(root):
+            bar = progress(path.name) if progress else None
+            try:
+                download(self.source + path.name, self.checksums[path.name], path, bar)
+            except OSError as error:
+                wanted = "\n".join(f"  {self.source}{left.name}" for left in self.missing(root))
+                raise UserError(
+                    f"{self.name}: could not download {path.name}: {error}\n"
+                    f"Try again, or get these files by other means and put them, as they are, "
+                    f"into {path.parent}\n{wanted}\n"
+                    f"or set BILEVEL_DATA to a folder whose subfolder {self.name} has them."
+                ) from error
+
+    def read(self, root: Path) -> Dataset:
+        for path in self.files(root):
+            verify(path, self.checksums[path.name])
+        folder = self.folder(root)
+        train, test = _part(folder, "train"), _part(folder, "t10k")
+        return Dataset(self.name, train, test, self.class_names)
+
+
+def _part(folder: Path, prefix: str) -> Part:
+    images = read_idx(folder / f"{prefix}-images-idx3-ubyte.gz", dimensions=3)
+    labels = read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", dimensions=1)
+    X = images.reshape(len(images), -1).astype(np.float32)
+    X /= 255
+    return X, labels.astype(np.int64)

@@ -1,0 +1,127 @@
+"""20 Newsgroups: 18,846 messages by date (Lang, 1995), as counts of words."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from bilevel.datasets.extras import extra
+from bilevel.datasets.origin import Dataset, Origin, Part, Progress
+from bilevel.errors import UserError
+
+_REMOVED = ("headers", "footers", "quotes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Newsgroups(Origin):
+    """One .npz of plain arrays: {train,test}_{data,indices,indptr,shape,y} and target_names.
+
+    Made by scikit-learn's own fetcher, whose archive has a checksum: word counts of the messages
+    without headers, footers and quotes, each row divided by its length.
+    """
+
+    def files(self, root: Path) -> list[Path]:
+        return [root / self.name / "20news.npz"]
+
+    def download(self, root: Path, progress: Progress | None) -> None:
+        path = self.files(root)[0]
+        bar = progress("20news-bydate.tar.gz") if progress else None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+                packed = Path(scratch, path.name)
+                np.savez_compressed(packed, **_fetch(scratch))
+                packed.replace(path)
+        except OSError as error:
+            raise UserError(
+                f"{self.name}: could not make {path}: {error}\n"
+                f"Try again, or run `bilevel data get {self.name}` on a machine with a network "
+                f"and put the file that `bilevel data path {self.name}` leads to there into "
+                f"{path.parent}\n"
+                f"or set BILEVEL_DATA to a folder that has {self.name}/{path.name}."
+            ) from error
+        finally:
+            if bar is not None:
+                bar.close()
+
+    def read(self, root: Path) -> Dataset:
+        path = self.files(root)[0]
+        try:
+            if not zipfile.is_zipfile(path):
+                raise ValueError("not an .npz file")
+            with np.load(path, allow_pickle=False) as arrays:
+                train, test = _part(arrays, "train"), _part(arrays, "test")
+                class_names = tuple(str(name) for name in arrays["target_names"])
+        except (ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+            raise UserError(
+                f"{path} is damaged or has another layout: {error}. "
+                f"Delete it and run `bilevel data get {self.name}`."
+            ) from error
+        return Dataset(self.name, train, test, class_names)
+
+
+def _fetch(scratch: str) -> dict[str, Any]:
+    """The arrays, by scikit-learn; the pickles that it caches stay in `scratch`."""
+    arrays: dict[str, Any] = {}
+    for part in ("train", "test"):
+        bunch = extra("sklearn.datasets").fetch_20newsgroups_vectorized(
+            subset=part, remove=_REMOVED, data_home=scratch
+        )
+        X = scipy.sparse.csr_array(bunch.data, dtype=np.float32)
+        arrays |= {
+            f"{part}_data": X.data,
+            f"{part}_indices": X.indices,
+            f"{part}_indptr": X.indptr,
+            f"{part}_shape": np.asarray(X.shape, np.int64),
+            f"{part}_y": np.asarray(bunch.target, np.int64),
+            "target_names": np.asarray(bunch.target_names, str),
+        }
+    return arrays
+
+
+def _part(arrays: Any, part: str) -> Part:
+    shape = tuple(arrays[f"{part}_shape"].tolist())
+    csr = tuple(arrays[f"{part}_{key}"] for key in ("data", "indices", "indptr"))
+    X = scipy.sparse.csr_array(csr, shape=shape, dtype=np.float32)
+    X.check_format(full_check=True)
+    return X, arrays[f"{part}_y"].astype(np.int64)
+
+
+newsgroups = Newsgroups(
+    name="newsgroups",
+    train_rows=11_314,
+    test_rows=7_532,
+    features=101_631,
+    class_names=(
+        "alt.atheism",
+        "comp.graphics",
+        "comp.os.ms-windows.misc",
+        "comp.sys.ibm.pc.hardware",
+        "comp.sys.mac.hardware",
+        "comp.windows.x",
+        "misc.forsale",
+        "rec.autos",
+        "rec.motorcycles",
+        "rec.sport.baseball",
+        "rec.sport.hockey",
+        "sci.crypt",
+        "sci.electronics",
+        "sci.med",
+        "sci.space",
+        "soc.religion.christian",
+        "talk.politics.guns",
+        "talk.politics.mideast",
+        "talk.politics.misc",
+        "talk.religion.misc",
+    ),
+    source="http://qwone.com/~jason/20Newsgroups/, by scikit-learn",
+    licence="none stated: messages by their authors",
+    download_bytes=14_464_277,
+)

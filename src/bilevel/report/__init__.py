@@ -1,0 +1,35 @@
+"""HTML pages and figures: the page's frame for any report, and the comparison of runs.
+
+A report is a `Page` of sections of blocks. `Page.html` renders it by one template, with one
+stylesheet and one script, into one file that needs no network.
+"""
+
+from bilevel.report.blocks import (
+    Block,
+    Cell,
+    Code,
+    Facts,
+    Image,
+    Notice,
+    Panel,
+    Plots,
+    Section,
+    Table,
+)
+from bilevel.report.page import Page
+from bilevel.report.palette import look
+
+__all__ = [
+    "Block",
+    "Cell",
+    "Code",
+    "Facts",
+    "Image",
+    "Notice",
+    "Page",
+    "Panel",
+    "Plots",
+    "Section",
+    "Table",
+    "look",
+]

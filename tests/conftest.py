@@ -1,0 +1,21 @@
+"""Fixtures that several test files share."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+
+@pytest.fixture(scope="session")
+def spd() -> Callable[..., tuple[Tensor, Tensor]]:
+    """Random systems H v = b, where H is positive definite with chosen eigenvalues."""
+
+    def make(eigenvalues: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        n = len(eigenvalues)
+        basis, _ = torch.linalg.qr(torch.randn(n, n, generator=generator, dtype=torch.float64))
+        H = basis @ torch.diag(eigenvalues.double()) @ basis.T
+        return (H + H.T) / 2, torch.randn(n, generator=generator, dtype=torch.float64)
+
+    return make

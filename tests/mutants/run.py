@@ -1,0 +1,74 @@
+"""Inject each fault of faults.toml into a copy of the source, and see the tests catch it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src"
+AT_ONCE = 2
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One deliberate mistake, and the tests that must notice it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: list[str]
+    also: list[list[str]] | None = None
+
+    def inject(self, source: Path) -> None:
+        path = source / "bilevel" / self.file
+        text = path.read_text(encoding="utf-8")
+        for old, new in [[self.old, self.new], *(self.also or [])]:
+            if text.count(old) != 1:
+                raise SystemExit(f"{self.name}: {old!r} occurs {text.count(old)} times in {path}")
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
+
+
+def caught(fault: Fault) -> bool:
+    """Whether the tests fail with the fault; a test run that breaks otherwise is an error."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(SOURCE, folder, dirs_exist_ok=True)
+        fault.inject(Path(folder))
+        tests = [test for test in fault.tests if (ROOT / test).exists()]
+        run = subprocess.run(
+            [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", *tests],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if run.returncode not in (0, 1):
+        raise SystemExit(f"{fault.name}: the tests did not run\n{run.stdout}\n{run.stderr}")
+    return run.returncode == 1
+
+
+def main() -> None:
+    with Path(__file__).with_name("faults.toml").open("rb") as file:
+        faults = [Fault(**entry) for entry in tomllib.load(file)["fault"]]
+    wanted = [fault for fault in faults if all(word in fault.name for word in sys.argv[1:])]
+    survivors = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for fault, was_caught in zip(wanted, pool.map(caught, wanted), strict=True):
+            print("caught  " if was_caught else "SURVIVED", fault.name, flush=True)
+            survivors += [] if was_caught else [fault.name]
+    print(f"{len(wanted) - len(survivors)} of {len(wanted)} faults caught")
+    sys.exit(bool(survivors))
+
+
+if __name__ == "__main__":
+    main()
