@@ -33,6 +33,12 @@ def hypergradient(problem: Problem, x: Tensor, y: Tensor | None = None) -> Tenso
     return outer_x - mixed.T @ v
 
 
+def curvature_bounds(problem: Problem, x: Tensor, y: Tensor) -> tuple[float, float]:
+    """The least and the largest eigenvalue of ∇²y g(x, y)."""
+    eigenvalues = torch.linalg.eigvalsh(_inner_hessian(problem, x, y))
+    return float(eigenvalues[0]), float(eigenvalues[-1])
+
+
 def unrolled(
     problem: Problem,
     x: Tensor,

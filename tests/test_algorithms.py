@@ -95,7 +95,7 @@ def test_stochastic_algorithm_settles_around_the_solution_where_the_noise_stays(
         outer_lr=decaying(0.2, 0.7),
         batch=8,
     )
-    average = tail_average(q.problem(), algorithm, steps=80, seed=seed)
+    average = tail_average(q.problem(), algorithm, steps=60, seed=seed)
     # A series of fixed length leaves the noise of its batches; a random length adds its own.
     tolerance = 0.05 if "hv" in algorithm.cost(0) else 0.25
     assert relative(average, q.solution()) < tolerance  # the start, zero, is at 1
@@ -105,7 +105,7 @@ def test_stochastic_algorithm_settles_around_the_solution_where_the_noise_stays(
 def test_deterministic_algorithm_reaches_a_stationary_point_of_softmax_regression(name):
     problem = cleaning()
     algorithm = make(name, inner_steps=40, inner_lr=2.0, cg_steps=40, outer_lr=22.0, tolerance=1e-8)
-    result = bilevel.minimize(problem, algorithm, steps=10)
+    result = bilevel.minimize(problem, algorithm, steps=8)
     start = dense_truth.hypergradient(problem, problem.x0).norm()
     assert dense_truth.hypergradient(problem, result.x).norm() < 1e-6 * start
 
@@ -123,7 +123,7 @@ def test_stochastic_algorithm_nears_a_stationary_point_of_softmax_regression(nam
         outer_lr=decaying(10.0, 0.85),
         batch={"inner": 10, "hessian": 10},
     )
-    result = bilevel.minimize(problem, algorithm, steps=60, seed=seed, evaluate_every=60)
+    result = bilevel.minimize(problem, algorithm, steps=45, seed=seed, evaluate_every=45)
     start = dense_truth.hypergradient(problem, problem.x0).norm()
     fraction = 0.1 if "hv" in algorithm.cost(0) else 0.4  # as above
     assert dense_truth.hypergradient(problem, result.x).norm() < fraction * start
@@ -132,7 +132,7 @@ def test_stochastic_algorithm_nears_a_stationary_point_of_softmax_regression(nam
 @pytest.mark.parametrize("name", registry())
 def test_the_registered_demo_settings_work_on_a_small_problem_with_data(name):
     q = noisy_sum(noise=0.2)
-    average = tail_average(q.problem(), registry()[name].make(), steps=20, seed=0)
+    average = tail_average(q.problem(), registry()[name].make(), steps=15, seed=0)
     assert relative(average, q.solution()) < 0.5  # single samples take more steps than this
 
 

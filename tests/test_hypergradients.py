@@ -82,7 +82,7 @@ def test_aid_equals_the_dense_truth_at_any_inner_point(name, solver):
         problem,
         problem.x_structure.unflatten(x),
         problem.y_structure.unflatten(y),
-        method=AID(exact(solver, 0.1, 3.0)),
+        method=AID(exact(solver, *dense_truth.curvature_bounds(problem, x, y))),
     )
     value = problem.x_structure.flatten(h.value)
     assert relative(value, dense_truth.hypergradient(problem, x, y)) < 1e-12

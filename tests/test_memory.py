@@ -93,12 +93,22 @@ def test_the_measure_sees_the_graphs_of_plain_unrolling():
 
 
 @pytest.mark.parametrize("name", registry())
-def test_memory_does_not_grow_over_outer_steps(name):
+def test_what_is_alive_between_outer_steps_does_not_grow(name):
     entry = registry()[name]
     small = {"inner_lr": 0.01, "inner_steps": 3, "cg_steps": 3, "neumann_terms": 3}
     algorithm = entry.make(**{key: small[key] for key in entry.demo if key in small}, outer_lr=1e-6)
+    two_levels, alive = problem(), []
+    with LiveBytes() as live:
+        bilevel.minimize(
+            two_levels, algorithm, steps=8, callbacks=[lambda progress: alive.append(live.now)]
+        )
+    assert max(alive[1:]) - min(alive[1:]) < VECTOR / 8
+
+
+def test_the_most_memory_of_an_aid_run_does_not_grow_with_outer_steps():
+    algorithm = AIDBiO(inner_steps=3, inner_lr=0.01, cg_steps=3, outer_lr=1e-6)
     few, many = (peak_of_run(algorithm, steps) for steps in (2, 10))
-    assert (many - few) / 8 < VECTOR / 4  # a solver to a tolerance may need one more vector, once
+    assert many < few + VECTOR / 8
 
 
 @pytest.mark.parametrize(
@@ -112,12 +122,12 @@ def test_memory_does_not_grow_over_outer_steps(name):
 )
 def test_memory_of_aid_does_not_grow_with_inner_steps(make):
     few, many = (peak_of_run(make(D), 2) for D in (3, 30))
-    assert many < few + VECTOR
+    assert many < few + VECTOR / 8
 
 
 def test_memory_of_aid_does_not_grow_with_linear_steps():
     few, many = (peak_of_hypergradient(AID(CG(N)), GradientDescent(2, 0.01)) for N in (2, 20))
-    assert many < few + VECTOR
+    assert many < few + VECTOR / 8
 
 
 def test_memory_of_itd_grows_by_one_vector_a_step():
@@ -139,8 +149,8 @@ def test_memory_of_a_run_with_itd_grows_by_one_vector_an_inner_step(make):
 
 
 def test_truncation_stores_the_last_steps_only():
-    few, many = (peak_of_hypergradient(ITD(truncate=5), GradientDescent(D, 0.01)) for D in (10, 60))
-    assert many < few + VECTOR
+    few, many = (peak_of_hypergradient(ITD(truncate=5), GradientDescent(D, 0.01)) for D in (6, 24))
+    assert many < few + VECTOR / 8
     kept = [peak_of_hypergradient(ITD(truncate=K), GradientDescent(20, 0.01)) for K in (5, 15)]
     assert (kept[1] - kept[0]) / 10 == pytest.approx(VECTOR, rel=0.01)
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,44 +16,12 @@ import pandas as pd
 from bilevel.algorithms import registry
 from bilevel.cleaner.features import class_numbers, encode, kinds_of_columns
 from bilevel.cleaner.report import write_report
+from bilevel.cleaner.request import Prepared, Request
 from bilevel.cleaner.tables import Table, read_table
 from bilevel.cleaning import Cleaning, clean
 from bilevel.errors import UserError
 from bilevel.loop import Callback
 from bilevel.softmax import add_bias
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the user asked for; see `bilevel clean --help`."""
-
-    train: Path
-    label: str
-    trusted: Path | None
-    output: Path
-    trusted_column: str | None = None
-    trusted_fraction: float = 1.0
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    algorithm: str = "aid-bio"
-    ridge: float = 1e-3
-    steps: int = 30
-    seed: int = 0
-    force: bool = False
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Everything that the cleaning needs, checked."""
-
-    request: Request
-    train: Table
-    rows: Any
-    labels: Any
-    trusted_rows: Any
-    trusted_labels: Any
-    classes: list[str]
-    feature_names: list[str]
 
 
 def prepare(request: Request) -> Prepared:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 import bilevel
+from bilevel.cleaner.request import Prepared
 from bilevel.cleaning import Cleaning
 from bilevel.report import Code, Facts, Page, Panel, Plots, Section, Table, look
-
-if TYPE_CHECKING:
-    from bilevel.cleaner.job import Prepared
 
 _SHOWN = 30
 _COLUMNS = 4

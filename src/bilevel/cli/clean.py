@@ -76,8 +76,9 @@ def clean(
 
     from bilevel.callbacks import ProgressBar
     from bilevel.cleaner import job
+    from bilevel.cleaner.request import Request
 
-    request = job.Request(
+    request = Request(
         train=train,
         label=label,
         trusted=trusted,
