@@ -13,6 +13,8 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
+# The tests' tensors are small: more threads would only wait for each other.
+test: export OMP_NUM_THREADS = 1
 test: $(READY)
 	$(BIN)/python -m pytest
 

@@ -9,14 +9,16 @@ from bilevel.arguments import at, natural, non_negative, positive, positive_inte
 @pytest.mark.parametrize(
     ("check", "value"),
     [
-        *((positive_integer, v) for v in (1, 7, 10**12)),
+        *((positive_integer, v) for v in (1, 7, 10**12, np.int64(4))),
         *((natural, v) for v in (0, 3)),
-        *((positive, v) for v in (1, 0.5, 1e-300, np.float64(0.25))),
+        *((positive, v) for v in (1, 0.5, 1e-300, np.float64(0.25), np.float32(0.5))),
         *((non_negative, v) for v in (0, 0.0, 2.5)),
     ],
 )
 def test_right_value_is_returned_as_it_is(check, value):
-    assert check("steps", value) == value
+    found = check("steps", value)
+    assert found == value
+    assert type(found) in (int, float), "plain Python numbers, also from NumPy's"
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,15 @@ def test_tolerance_below_rounding_is_never_called_converged(solver):
     assert found.gradient_norm <= 1e-8, "but it went as far as it could"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_points_that_the_line_search_gave_up_leave_no_gradient_behind(solver, spd, seed):
+    H, b = spd(torch.linspace(1, 1e4, 20), seed=seed)
+    problem = unconstrained(lambda y: 0.5 * y @ H @ y - y @ b, torch.ones(20).double())
+    found = solve(solver(tol=1e-30, steps=100), problem)
+    assert found.status in ("stalled", "not_converged")
+    assert found.gradient_norm == pytest.approx(gradient_norm(problem, found.y), rel=1e-12)
+
+
 def test_start_at_the_solution_is_returned_at_once(solver):
     problem = softmax()
     exact = solve(solver(tol=1e-9), problem).y

@@ -213,7 +213,7 @@ def shapes(value: Any) -> Any:
 @pytest.mark.parametrize("kind", ["tensor", "dict", "tuple"])
 def test_the_result_has_the_users_structure_detached(kind):
     q = quadratic(4.0)
-    result = bilevel.minimize(q.problem(kind), GOOD, steps=30)
+    result = bilevel.minimize(q.problem(kind), GOOD, steps=15)
     for part, like in ((result.x, q.s), (result.y, q.c)):
         expected = structured(like, kind)
         assert type(part) is type(expected)
@@ -268,3 +268,29 @@ def test_wrong_arguments_are_errors_that_quote_the_value(arguments):
     ((name, value),) = arguments.items()
     with pytest.raises(ValueError, match=rf"{name} must be .*got {value}"):
         bilevel.minimize(quadratic().problem(), GOOD, **arguments)
+
+
+def test_the_start_is_copied_when_the_problem_is_made():
+    x0, y0 = torch.zeros(2).double(), torch.zeros(2).double()
+    problem = bilevel.Problem(
+        outer=lambda x, y: (y - 1).square().sum(),
+        inner=lambda x, y: (y - x).square().sum(),
+        x0=x0,
+        y0=y0,
+    )
+    before = bilevel.minimize(problem, GOOD, steps=2)
+    x0.fill_(5.0), y0.fill_(5.0)
+    assert torch.equal(bilevel.minimize(problem, GOOD, steps=2).x, before.x)
+
+
+def test_what_a_callback_or_the_caller_writes_does_not_reach_the_run():
+    q = quadratic(4.0)
+
+    def scribble(progress: bilevel.Progress) -> None:
+        progress.x.fill_(1e9), progress.y.fill_(1e9)
+
+    plain = bilevel.minimize(q.problem(), GOOD, steps=4)
+    scribbled = bilevel.minimize(q.problem(), GOOD, steps=4, callbacks=[scribble])
+    assert torch.equal(plain.x, scribbled.x)
+    plain.x.fill_(1e9)
+    assert torch.equal(plain.state.x, scribbled.state.x)

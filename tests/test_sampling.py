@@ -95,6 +95,15 @@ def test_rows_of_two_roles_at_the_same_step_are_independent(first, second):
     assert is_uniform(counts)
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_end_of_a_series_is_independent_of_the_rows_of_its_step(role):
+    counts = np.zeros((4, 4))
+    for step in range(800):
+        streams = Streams(0, step, 4, 4)
+        counts[streams.below(4), int(streams.rows(role, 1))] += 1
+    assert is_uniform(counts)
+
+
 @pytest.mark.parametrize("other", [(0, 1), (1, 0)], ids=["step", "seed"])
 def test_rows_of_successive_steps_and_seeds_are_independent(other):
     counts = np.zeros((4, 4))

@@ -24,6 +24,11 @@ def test_increasing_is_the_ceiling_of_the_power_exactly(c, power, root):
     assert [schedule(k) for k in steps] == [exact_ceil_of_root(c, k, root) for k in steps]
 
 
+def test_increasing_is_not_a_step_too_many_where_the_product_rounds_up():
+    assert 2.2 * (25**4) ** 0.25 > 55, "or this proves nothing"
+    assert increasing(2.2)(25**4 - 1) == 55
+
+
 def test_increasing_has_the_power_of_the_paper_by_default_and_never_falls():
     schedule = increasing(3)
     assert schedule == increasing(3, 0.25)

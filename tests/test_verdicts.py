@@ -161,6 +161,18 @@ def test_a_gain_must_fall_from_one_to_the_next(
     assert "p0.1" in finding.numbers
 
 
+def test_a_step_that_ends_after_the_budget_does_not_count() -> None:
+    def late(seed: int) -> History:
+        start = falling(1.0)(seed)[0]
+        return [start, {**start, "seconds": END + 1, "test_loss": 0.1}]
+
+    runs = evidence(ours=falling(3.0), rival=late)
+    assert Fastest("ours", ("test_loss",))(runs).verdict == Verdict.CONTRADICTED
+    in_time = Evidence.within(runs.histories, END)
+    assert Fastest("ours", ("test_loss",))(in_time).verdict == Verdict.CONFIRMED
+    assert in_time.seeds == len(SEEDS)
+
+
 def test_a_run_that_diverged_loses_and_breaks_nothing() -> None:
     def diverged(seed: int) -> History:
         return [{**line, "test_loss": None} for line in falling(1.0)(seed)[1:3]]

@@ -20,6 +20,9 @@ from torch import Tensor
 
 from bilevel.algorithms import registry
 from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.registry import Entry
+from bilevel.arguments import positive_integer
+from bilevel.errors import UserError
 from bilevel.holdout import Array, HeldBack, LabelledRows, accurate_newton, fit_softmax
 from bilevel.linear.cg import from_oracle
 from bilevel.loop import Callback, minimize
@@ -105,6 +108,9 @@ def clean(
         >>> bool(found.flagged[:20].mean() > 0.9), bool(found.flagged[20:].mean() < 0.1)
         (True, True)
     """
+    positive_integer("patience", patience)
+    if not 0 < hold_back < 1:
+        raise ValueError(f"hold_back must be a fraction between 0 and 1, got {hold_back!r}")
     train = LabelledRows.of(rows, labels)
     trusted = LabelledRows.of(trusted_rows, trusted_labels)
     classes = classes or int(max(train.labels.max(), trusted.labels.max())) + 1
@@ -118,7 +124,7 @@ def clean(
         classes=classes,
     )
     method = default_algorithm(algorithm, problem) if isinstance(algorithm, str) else algorithm
-    watch = HeldBack(held, patience)
+    watch = HeldBack(held, patience, problem)
     result = minimize(problem, method, steps=steps, seed=seed, callbacks=[*callbacks, watch])
 
     x, W = watch.best
@@ -146,13 +152,29 @@ def clean(
     )
 
 
+def registered(name: str) -> Entry:
+    """An algorithm of the registry.
+
+    Raises:
+        UserError: there is none of that name.
+
+    Example:
+        >>> from bilevel.cleaning import registered
+        >>> registered("hoag").paper
+        'Pedregosa, ICML 2016, Algorithm 1 (HOAG)'
+    """
+    if name not in registry():
+        raise UserError(f"there is no algorithm {name!r}; there are {', '.join(registry())}")
+    return registry()[name]
+
+
 def default_algorithm(name: str, problem: Problem) -> DoubleLoop:
     """An algorithm of the registry with settings fit for a softmax problem.
 
     Methods that take any inner solver get Newton's with a good preconditioner; methods of
     gradient steps get the step 1/L, with L ≤ ½ λ_max(X'X/n) + 2 C_r.
     """
-    entry = registry()[name]
+    entry = registered(name)
     known = {field.name for field in fields(entry.algorithm)}
     form = problem.closed_form
     oracle = make_oracle(problem)
@@ -174,7 +196,8 @@ def default_algorithm(name: str, problem: Problem) -> DoubleLoop:
 
 def _largest_eigenvalue(X: Tensor, steps: int = 20) -> float:
     """λ_max(X'X/n) by power iteration, with a margin of a tenth."""
-    v = torch.ones(X.shape[1], 1, dtype=X.dtype)
+    # Random, since a column and its opposite would hide from a vector of ones.
+    v = torch.randn(X.shape[1], 1, dtype=X.dtype, generator=torch.Generator().manual_seed(0))
     size = 0.0
     for _ in range(steps):
         Xv = X @ (v / v.norm())

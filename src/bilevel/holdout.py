@@ -20,6 +20,7 @@ from bilevel.linear.base import norm
 from bilevel.linear.cg import from_oracle
 from bilevel.loop import Progress
 from bilevel.oracles import Oracle, SoftmaxOracle
+from bilevel.problem import Problem
 from bilevel.softmax import Penalty, SoftmaxForm, matrix
 
 Array = np.ndarray[Any, Any]
@@ -43,9 +44,15 @@ class LabelledRows:
 
     @staticmethod
     def of(features: Any, labels: Any) -> LabelledRows:
-        if scipy.sparse.issparse(features):
-            return LabelledRows(scipy.sparse.csr_array(features), np.asarray(labels))
-        return LabelledRows(np.asarray(features), np.asarray(labels))
+        sparse = scipy.sparse.issparse(features)
+        rows = scipy.sparse.csr_array(features) if sparse else np.asarray(features)
+        numbers = np.asarray(labels)
+        if numbers.shape != rows.shape[:1]:
+            raise ValueError(
+                f"each row needs one label, got rows of shape {rows.shape} and labels of shape "
+                f"{numbers.shape}"
+            )
+        return LabelledRows(rows, numbers)
 
     def take(self, which: Array) -> LabelledRows:
         return LabelledRows(self.features[which], self.labels[which])
@@ -60,8 +67,8 @@ class LabelledRows:
         """The rest and a random fraction, at least one row each."""
         if len(self.labels) < 2:
             raise ValueError(
-                f"cleaning needs at least 2 trusted rows, got {len(self.labels)}: one part is "
-                "held back"
+                f"there must be at least 2 rows to hold one back, got {len(self.labels)}: give "
+                "more (trusted) rows"
             )
         order = np.random.default_rng(seed).permutation(len(self.labels))
         held = min(max(1, round(fraction * len(order))), len(order) - 1)
@@ -77,13 +84,17 @@ class LabelledRows:
 
 
 class HeldBack:
-    """A callback that watches the loss on rows held back, and keeps the best x and y."""
+    """A callback that watches the loss on rows held back, and keeps the best x and y.
 
-    def __init__(self, rows: LabelledRows, patience: int) -> None:
+    Before the first step, and after a run that diverges at once, these are the problem's own.
+    """
+
+    def __init__(self, rows: LabelledRows, patience: int, problem: Problem) -> None:
         self._rows, self._patience = rows, patience
         self._lowest, self._idle = float("inf"), 0
         self.history: list[float] = []
-        self.best: tuple[Tensor, Array] = (torch.empty(0), np.empty(0))
+        x, W = problem.x_structure.unflatten(problem.x0), problem.y_structure.unflatten(problem.y0)
+        self.best: tuple[Tensor, Array] = x, W.numpy()
 
     def __call__(self, progress: Progress) -> bool:
         W = progress.y.numpy()

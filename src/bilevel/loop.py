@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.state import State
@@ -26,8 +26,8 @@ class Progress:
     Args:
         record: the step's record.
         steps: how many steps the run will take at most.
-        x, y: the variables in the user's structures.
-        state: all of it.
+        x, y: copies of the variables, in the user's structures.
+        state: all of it; do not write into it.
     """
 
     record: HistoryRecord
@@ -122,8 +122,8 @@ def minimize(
             break
 
     return Result(
-        x=problem.x_structure.unflatten(state.x),
-        y=problem.y_structure.unflatten(state.y),
+        x=problem.x_structure.unflatten(state.x.clone()),
+        y=problem.y_structure.unflatten(state.y.clone()),
         status=status,
         message=describe(status, run.history, state.step, tol),
         history=run.history,
@@ -176,7 +176,7 @@ class _Run:
         return True
 
     def progress(self, state: State) -> Progress:
-        x, y = self._variables(state)
+        x, y = self._variables(replace(state, x=state.x.clone(), y=state.y.clone()))
         return Progress(self.history[-1], self.steps, x, y, state)
 
     def _variables(self, state: State) -> tuple[Variables, Variables]:

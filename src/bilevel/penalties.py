@@ -101,7 +101,7 @@ def learn_penalties(
         outer_optimizer="adam",
         outer_lr=outer_lr,
     )
-    watch = HeldBack(held, patience)
+    watch = HeldBack(held, patience, problem)
     result = minimize(problem, algorithm, steps=steps, seed=seed, callbacks=[*callbacks, watch])
     x, W = watch.best
     final = fit_softmax(everything, classes, penalty, x, W, _INNER_ACCURACY)

@@ -26,8 +26,7 @@ def untouched(modules: list[nn.Module], device: torch.device, seed: int) -> Iter
         for part in module.modules()
         for name, buffer in part._buffers.items()
     ]
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    with _seeded(device, seed):
         try:
             yield
         finally:
@@ -36,6 +35,23 @@ def untouched(modules: list[nn.Module], device: torch.device, seed: int) -> Iter
                     buffers[name] = buffer  # the module may have put another in its place
                     if buffer is not None and value is not None:
                         buffer.copy_(value)
+
+
+@contextmanager
+def _seeded(device: torch.device, seed: int) -> Iterator[None]:
+    if device.type != "cpu":
+        with torch.random.fork_rng(devices=[device]):
+            torch.manual_seed(seed)
+            yield
+        return
+    # torch.manual_seed would seed every accelerator too, and takes a millisecond.
+    generator = torch.default_generator
+    state = generator.get_state()
+    generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        generator.set_state(state)
 
 
 def modules_of(*losses: Callable[..., Any]) -> list[nn.Module]:

@@ -2,60 +2,49 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
+import math
 from collections.abc import Iterable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bilevel.algorithms import registry
 from bilevel.cleaner.features import class_numbers, encode, kinds_of_columns
+from bilevel.cleaner.folder import check_folder, filled
 from bilevel.cleaner.report import write_report
 from bilevel.cleaner.request import Prepared, Request
-from bilevel.cleaner.tables import Table, read_table
-from bilevel.cleaning import Cleaning, clean
+from bilevel.cleaner.tables import Table
+from bilevel.cleaner.trusted import marked_rows, two_files
+from bilevel.cleaning import Cleaning, clean, registered
 from bilevel.errors import UserError
+from bilevel.holdout import Array
 from bilevel.loop import Callback
 from bilevel.softmax import add_bias
+
+_FEW = 5  # trusted rows of a class
 
 
 def prepare(request: Request) -> Prepared:
     """Read and check all input, before any work."""
-    if request.algorithm not in registry():
-        raise UserError(
-            f"there is no algorithm {request.algorithm!r}; there are {', '.join(registry())}"
-        )
-    _check_output(request.output, request.force)
+    registered(request.algorithm)
+    if not 0 < request.ridge < math.inf:
+        raise UserError(f"--ridge must be a positive number, got {request.ridge}")
+    check_folder(request.output, request.force)
     train, trusted = _tables(request)
     columns = kinds_of_columns(train, trusted, list(request.categorical))
     labels, trusted_labels, classes = class_numbers(train, trusted)
-    if len(trusted_labels) < 2:
-        raise UserError("there is only one trusted row: at least two are needed, better fifty")
-    rows, trusted_rows, names = encode(columns, train, trusted)
-    return Prepared(
-        request,
-        train,
-        add_bias(rows),
-        labels,
-        add_bias(trusted_rows),
-        trusted_labels,
-        classes,
-        [*names, "(bias)"],
-    )
+    features = encode(columns, train, trusted)
+    warnings = _warnings(trusted_labels, classes)
+    return Prepared(request, train, features, labels, trusted_labels, classes, warnings)
 
 
 def run(prepared: Prepared, callbacks: Iterable[Callback] = ()) -> Cleaning:
     """Clean."""
     request = prepared.request
     return clean(
-        prepared.rows,
+        add_bias(prepared.features.train),
         prepared.labels,
-        prepared.trusted_rows,
+        add_bias(prepared.features.trusted),
         prepared.trusted_labels,
         classes=len(prepared.classes),
         ridge=request.ridge,
@@ -67,11 +56,11 @@ def run(prepared: Prepared, callbacks: Iterable[Callback] = ()) -> Cleaning:
 
 
 def table_of(prepared: Prepared, found: Cleaning) -> pd.DataFrame:
-    """A row for each row of the input, in its order."""
-    classes = np.asarray(prepared.classes)
+    """A row for each row that was cleaned, in the file's order and with its number there."""
+    classes = np.asarray(prepared.classes, dtype=object)
     return pd.DataFrame(
         {
-            "row": np.arange(1, len(found.weights) + 1),
+            "row": prepared.train.features.index,
             "label": classes[prepared.labels],
             "likely_label": classes[found.likely_label],
             "suspicion": 1 - found.label_quality,
@@ -81,84 +70,51 @@ def table_of(prepared: Prepared, found: Cleaning) -> pd.DataFrame:
     )
 
 
+def model_of(prepared: Prepared, found: Cleaning) -> dict[str, Any]:
+    """The linear model in the units of the input: scores = rows @ coefficients + intercept."""
+    features, W = prepared.features, found.coefficients.astype(float)
+    coefficients = W[:-1] / features.scale[:, None]
+    return {
+        "features": np.asarray(features.names),
+        "fill": features.fill,
+        "coefficients": coefficients,
+        "intercept": W[-1] - features.centre @ coefficients,
+        "classes": np.asarray(prepared.classes),
+    }
+
+
 def write(prepared: Prepared, found: Cleaning, command: str) -> None:
     """labels.csv, model.npz and report.html, all or none of them."""
-    output = prepared.request.output
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
-    except OSError as error:
-        raise UserError(f"cannot write to {output}: {error}") from error
-    try:
-        table = table_of(prepared, found)
+    table = table_of(prepared, found)
+    with filled(prepared.request.output) as draft:
         table.to_csv(draft / "labels.csv", index=False, float_format="%.6g")
-        np.savez(
-            draft / "model.npz",
-            coefficients=found.coefficients,
-            classes=np.asarray(prepared.classes),
-            features=np.asarray(prepared.feature_names),
-        )
+        np.savez(draft / "model.npz", **model_of(prepared, found))
         write_report(draft / "report.html", prepared, found, table, command)
-        draft.chmod(0o755)
-        if output.exists():
-            shutil.rmtree(output)
-        os.replace(draft, output)
-    except OSError as error:
-        raise UserError(f"cannot write to {output}: {error}") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _tables(request: Request) -> tuple[Table, Table]:
-    drop = list(request.drop)
+    column, fraction, drop = request.trusted_column, request.trusted_fraction, list(request.drop)
+    if request.trusted is not None and column is not None:
+        raise UserError("give the trusted rows by --trusted or by --trusted-column, not by both")
     if request.trusted is not None:
-        return (
-            read_table(request.train, request.label, drop),
-            read_table(request.trusted, request.label, drop),
-        )
-    if request.trusted_column is None:
+        if fraction != 1:
+            raise UserError(
+                f"--trusted-fraction {fraction:g} is of the rows that --trusted-column marks: with "
+                "--trusted, leave rows out of the file"
+            )
+        return two_files(request.train, request.trusted, request.label, drop)
+    if column is None:
         raise UserError("no trusted rows: give a file with --trusted, or --trusted-column")
-    whole = read_table(request.train, request.label, drop)
-    if request.trusted_column not in whole.features.columns:
-        raise UserError(f"{request.train} has no column {request.trusted_column!r}")
-    marks = whole.features[request.trusted_column]
-    mask = _marked(request.trusted_column, marks)
-    mask &= np.random.default_rng(request.seed).random(len(mask)) < request.trusted_fraction
-    if not mask.any():
-        raise UserError(f"column {request.trusted_column!r} marks no trusted rows")
-    if mask.all():
-        raise UserError(f"column {request.trusted_column!r} marks all rows: none are left to clean")
-    features = whole.features.drop(columns=request.trusted_column)
-    part = replace(whole, features=features)
-    return _rows(part, ~mask), _rows(part, mask)
+    return marked_rows(request.train, request.label, drop, column, fraction, request.seed)
 
 
-def _rows(table: Table, mask: Any) -> Table:
-    features = table.features[mask].reset_index(drop=True)
-    return Table(table.source, features, table.labels[mask].reset_index(drop=True))
-
-
-def _marked(name: str, marks: pd.Series) -> Any:
-    """True, 1, yes and the like."""
-    words = marks.astype(str).str.strip().str.lower()
-    yes, no = (
-        {"true", "1", "1.0", "yes", "y", "t"},
-        {"false", "0", "0.0", "no", "n", "f", "nan", ""},
-    )
-    strange = set(words) - yes - no
-    if strange:
-        raise UserError(
-            f"column {name!r} should mark trusted rows by true or false, but holds "
-            f"{sorted(strange)[:5]}"
-        )
-    return words.isin(yes).to_numpy()
-
-
-def _check_output(output: Path, force: bool) -> None:
-    if output.is_file():
-        raise UserError(f"the output {output} is a file: name a folder")
-    if output.is_dir() and any(output.iterdir()) and not force:
-        raise UserError(f"the folder {output} is not empty: choose another, or use --force")
-    parent = next(p for p in [output, *output.resolve().parents] if p.exists())
-    if not os.access(parent, os.W_OK):
-        raise UserError(f"cannot write to {output}: {parent} is not writable")
+def _warnings(trusted_labels: Array, classes: list[str]) -> list[str]:
+    counts = np.bincount(trusted_labels, minlength=len(classes))
+    few = [f"{name!r} has {n}" for name, n in zip(classes, counts, strict=True) if n < _FEW]
+    if not few:
+        return []
+    return [
+        f"some classes have fewer than {_FEW} trusted rows ({', '.join(few[:10])}"
+        f"{', ...' if len(few) > 10 else ''}): do not rely on the result before you have added "
+        "more. Some fifty a class are plenty."
+    ]

@@ -12,10 +12,21 @@ import plotly.graph_objects as go
 import bilevel
 from bilevel.cleaner.request import Prepared
 from bilevel.cleaning import Cleaning
-from bilevel.report import Code, Facts, Page, Panel, Plots, Section, Table, look
+from bilevel.report import Code, Facts, Notice, Page, Panel, Plots, Section, Table, look
+from bilevel.result import Status
 
 _SHOWN = 30
 _COLUMNS = 4
+_USE = """\
+import numpy as np
+
+model = np.load("model.npz")
+# `rows` has a column for each of model["features"]: numbers as they are, NaN where there is none;
+# for a category, as in colour_red, 1 in the rows that have it and 0 elsewhere.
+rows = np.where(np.isnan(rows), model["fill"], rows)
+scores = rows @ model["coefficients"] + model["intercept"]
+print(model["classes"][scores.argmax(axis=1)])
+"""
 
 
 def write_report(
@@ -30,29 +41,42 @@ def write_report(
         f"{found.accuracy_before:.1%} if fitted with them."
     )
     sections = [
-        Section("How sure is it?", [_distributions(found)]),
+        Section("How sure is it?", [*_notices(prepared, found), _distributions(found)]),
         Section("Accuracy before and after", [_accuracy(prepared, found)]),
         Section("The most suspicious rows", [_suspicious(prepared, table)]),
         Section("Which labels are confused", [_confusions(table)]),
-        Section("The run", [_curves(found), _facts(prepared, found), Code("The command", command)]),
+        Section(
+            "The run",
+            [
+                _curves(found),
+                _facts(prepared, found),
+                Code("The command", command),
+                Code("How to use model.npz", _USE),
+            ],
+        ),
     ]
     Page(f"Labels of {prepared.request.train.name}", lead, sections).write(path)
 
 
+def _notices(prepared: Prepared, found: Cleaning) -> list[Notice]:
+    failed = [found.result.message] if found.result.status is Status.DIVERGED else []
+    return [Notice(f"Take care: {text}") for text in (*prepared.warnings, *failed)]
+
+
 def _suspicious(prepared: Prepared, table: pd.DataFrame) -> Table:
     worst = table[table.flagged].sort_values("suspicion", ascending=False).head(_SHOWN)
-    columns = list(prepared.train.features.columns[:_COLUMNS])
+    shown = prepared.train.features.iloc[:, :_COLUMNS]
     rows = [
-        [int(row.row), row.label, row.likely_label, float(row.suspicion), float(row.weight)]
-        + [_text(prepared.train.features[name].iloc[int(row.row) - 1]) for name in columns]
+        [int(row.row), _text(row.label), _text(row.likely_label), row.suspicion, row.weight]
+        + [_text(value) for value in shown.loc[row.row]]
         for row in worst.itertuples()
     ]
     return Table(
         f"The {len(rows)} flagged rows with the least likely labels",
-        ["row", "label", "likely label", "suspicion", "weight", *columns],
+        ["row", "label", "likely label", "suspicion", "weight", *map(_text, shown.columns)],
         rows,
-        "Rows are numbered from 1, without the header. Suspicion is one minus the probability "
-        "of the label under the refitted model. All rows are in labels.csv.",
+        "Rows are numbered as in the file, from 1 and without the header. Suspicion is one minus "
+        "the probability of the label under the refitted model. All rows are in labels.csv.",
     )
 
 
@@ -86,7 +110,10 @@ def _distributions(found: Cleaning) -> Plots:
 def _confusions(table: pd.DataFrame) -> Table:
     flagged = table[table.flagged]
     pairs = flagged.groupby(["label", "likely_label"]).size().sort_values(ascending=False)
-    rows = [[label, likely, int(count)] for (label, likely), count in pairs.head(20).items()]
+    rows: list[list[str | float]] = [
+        [_text(label), _text(likely), int(count)]
+        for (label, likely), count in pairs.head(20).items()
+    ]
     return Table("Flagged rows by given and likely label", ["label", "likely label", "rows"], rows)
 
 
@@ -127,14 +154,14 @@ def _facts(prepared: Prepared, found: Cleaning) -> Facts:
         {
             "rows to clean": len(prepared.labels),
             "trusted rows": len(prepared.trusted_labels),
-            "features, after encoding": len(prepared.feature_names),
+            "features, after encoding": len(prepared.features.names),
             "classes": len(prepared.classes),
             "algorithm": request.algorithm,
             "outer steps": len(found.result.history),
             "how it ended": found.result.message,
             "ridge": request.ridge,
             "seed": request.seed,
-            "seconds": f"{found.result.history[-1].seconds:.1f}",
+            "seconds": f"{max((r.seconds for r in found.result.history), default=0):.1f}",
             "gradients of g, Hessian- and cross-vector products": f"{counts.gc_g:,}, "
             f"{counts.hv:,}, {counts.jv:,}",
             "bilevel": bilevel.__version__,

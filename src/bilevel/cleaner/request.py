@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from bilevel.cleaner.features import Encoded
 from bilevel.cleaner.tables import Table
+from bilevel.holdout import Array
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that the cleaning needs, checked."""
+    """Everything that the cleaning needs, checked; and what the user should be warned of."""
 
     request: Request
     train: Table
-    rows: Any
-    labels: Any
-    trusted_rows: Any
-    trusted_labels: Any
+    features: Encoded
+    labels: Array
+    trusted_labels: Array
     classes: list[str]
-    feature_names: list[str]
+    warnings: list[str]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,68 +17,105 @@ from bilevel.errors import UserError
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of features with one label each, and where they came from."""
+    """Rows of features with one label each.
 
-    source: Path
+    Args:
+        source: where they came from, as messages call it.
+        features: a column a feature; the index is the row's number in the file, from 1.
+        labels: with the same index.
+    """
+
+    source: str
     features: pd.DataFrame
     labels: pd.Series
 
+    def take(self, which: Any, source: str) -> Table:
+        """Some of the rows, with the numbers that they have in the file."""
+        return Table(source, self.features[which], self.labels[which])
 
-def read_table(path: Path, label: str, drop: list[str]) -> Table:
+
+def read_table(path: Path, label: str) -> Table:
     """Read a file and take its label column apart.
 
     Raises:
-        UserError: no such file or column, an unknown kind of file, no rows, a missing label.
+        UserError: no such file or column, an unknown kind of file, no rows, two columns of one
+            name, a missing label.
     """
-    frame = _read(path, label)
-    for column in [label, *drop]:
-        if column not in frame.columns:
-            raise UserError(
-                f"{path} has no column {column!r}; it has {', '.join(map(str, frame.columns[:20]))}"
-            )
+    frame = _read(path)
+    frame.columns = frame.columns.map(str)
+    if twice := sorted(set(frame.columns[frame.columns.duplicated()])):
+        raise UserError(f"{path} has more than one column named {twice[0]!r}: rename them")
+    if label not in frame.columns:
+        raise UserError(f"{path} has no column {label!r}; it has {_listed(frame.columns)}")
     if frame.empty:
         raise UserError(f"{path} has a header but no rows")
-    missing = np.flatnonzero(frame[label].isna())
+    frame.index = pd.RangeIndex(1, len(frame) + 1)
+    missing = frame.index[frame[label].isna()]
     if len(missing):
         raise UserError(
-            f"{path} has no label in {len(missing)} rows (the first is row {missing[0] + 1}): "
-            "fill them in, or leave these rows out"
+            f"{path} has no label in {len(missing)} rows (the first is row {missing[0]}): fill "
+            "them in, or leave these rows out; words such as NA and None count as missing"
         )
-    features = frame.drop(columns=[label, *drop])
-    if features.shape[1] == 0:
-        raise UserError(f"{path} has no columns besides {label!r}: there is nothing to learn from")
-    return Table(path, features, frame[label])
+    return Table(str(path), frame.drop(columns=label), frame[label])
 
 
-def _read(path: Path, label: str) -> pd.DataFrame:
-    if not path.exists():
-        raise UserError(f"there is no file {path}")
-    if path.is_dir():
-        raise UserError(f"{path} is a folder: name a CSV, Parquet or NPZ file in it")
+def as_text(values: pd.Series) -> pd.Series:
+    """Values as text, with 3.0 and 3 the same; gaps stay gaps.
+
+    >>> as_text(pd.Series([3.0, None, 0.5])).tolist()
+    ['3', nan, '0.5']
+    """
+    words = values.astype(str).str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
+    return words.astype(object).where(values.notna(), np.nan)
+
+
+def _listed(names: pd.Index) -> str:
+    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+
+
+def _read(path: Path) -> pd.DataFrame:
     readers: dict[str, Callable[[Path], pd.DataFrame]] = {
-        ".csv": pd.read_csv,
+        ".csv": _read_csv,
         ".parquet": pd.read_parquet,
-        ".npz": lambda file: _read_npz(file, label),
+        ".npz": _read_npz,
     }
     kind = path.suffix.lower()
-    if kind not in readers:
-        raise UserError(f"{path} ends in {kind!r}: give a file that ends in {', '.join(readers)}")
-    if path.stat().st_size == 0:
-        raise UserError(f"{path} is empty")
     try:
+        if not path.exists():
+            raise UserError(f"there is no file {path}")
+        if path.is_dir():
+            raise UserError(f"{path} is a folder: name a CSV, Parquet or NPZ file in it")
+        if kind not in readers:
+            raise UserError(
+                f"{path} ends in {kind!r}: give a file that ends in {', '.join(readers)}"
+            )
+        if path.stat().st_size == 0:
+            raise UserError(f"{path} is empty")
         return readers[kind](path)
     except UserError:
         raise
-    except Exception as error:
-        raise UserError(f"{path} cannot be read as {kind[1:]}: {error}") from error
+    except Exception as error:  # what the readers raise is theirs to choose
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} cannot be read as {kind[1:]}: {reason}") from error
 
 
-def _read_npz(path: Path, label: str) -> pd.DataFrame:
-    """A matrix X (or the only two-dimensional array), and other arrays as single columns."""
-    with np.load(path, allow_pickle=False) as arrays:
-        stored: dict[str, Any] = {name: arrays[name] for name in arrays.files}
+def _read_csv(path: Path) -> pd.DataFrame:
+    # pandas would rename the second of two equal names, and make an index of a column that the
+    # header does not name: both hide a mistake.
+    header = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna()
+    if header.duplicated().any():
+        name = header[header.duplicated()].iloc[0]
+        raise UserError(f"{path} has more than one column named {name!r}: rename them")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        return pd.read_csv(path, index_col=False, low_memory=False)
+
+
+def _read_npz(path: Path) -> pd.DataFrame:
+    """One array with a row a sample becomes the features, vectors become single columns."""
+    stored = _arrays(path)
     rows = {name: array.shape[0] if array.ndim else 0 for name, array in stored.items()}
-    if len(set(rows.values())) != 1:
+    if len(set(rows.values())) > 1:
         raise UserError(f"the arrays of {path} have different numbers of rows: {rows}")
     wide = [name for name, array in stored.items() if array.ndim > 1]
     if len(wide) != 1:
@@ -87,3 +126,21 @@ def _read_npz(path: Path, label: str) -> pd.DataFrame:
     matrix = matrix.reshape(len(matrix), -1)
     names = [f"{wide[0]}[{j}]" for j in range(matrix.shape[1])]
     return pd.concat([pd.DataFrame(matrix, columns=names), pd.DataFrame(stored)], axis=1)
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    """What an NPZ file holds; never a pickle, which could run a stranger's code."""
+    if not zipfile.is_zipfile(path):
+        raise UserError(f"{path} is no NPZ file, or a broken one: write it with numpy.savez")
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        stored = {}
+        for name in archive.files:
+            try:
+                array = archive[name]
+            except ValueError as error:
+                raise UserError(
+                    f"the array {name!r} of {path} cannot be read ({error}): store text and "
+                    "numbers, not Python objects"
+                ) from error
+            stored[name] = np.char.decode(array) if array.dtype.kind == "S" else array
+    return stored

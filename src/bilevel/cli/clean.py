@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +36,10 @@ def clean(
         typer.Option(help="Or: a true/false column of TRAIN that marks rows with right labels."),
     ] = None,
     trusted_fraction: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Use only this fraction of the marked rows.")
+        float,
+        typer.Option(
+            min=0.0, max=1.0, help="Trust this fraction of the marked rows, and clean the others."
+        ),
     ] = 1.0,
     drop: Annotated[
         list[str] | None, typer.Option(help="A column to leave out, such as an id. Repeatable.")
@@ -55,7 +57,7 @@ def clean(
     steps: Annotated[int, typer.Option(min=1, help="The most outer steps.")] = 30,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")] = 0,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace the output folder if it is there.")
+        bool, typer.Option("--force", help="Write into a folder that is not empty.")
     ] = False,
 ) -> None:
     """Find the wrong labels in a table, with the help of some rows whose labels are right.
@@ -67,16 +69,19 @@ def clean(
 
     - **report.html**: the most suspicious rows, plots, accuracy before and after;
 
-    - **model.npz**: the weights of a linear model fitted without the flagged rows.
+    - **model.npz**: the weights of a linear model fitted without the flagged rows; the report
+    says how to use it.
 
     Numbers are scaled and their gaps filled with the median; text is one-hot encoded.
     Some fifty trusted rows a class are plenty.
     """
     from rich.console import Console
+    from rich.text import Text
 
     from bilevel.callbacks import ProgressBar
     from bilevel.cleaner import job
     from bilevel.cleaner.request import Request
+    from bilevel.experiments.command import typed
 
     request = Request(
         train=train,
@@ -95,9 +100,11 @@ def clean(
     )
     prepared = job.prepare(request)
     console = Console(stderr=True)
+    for warning in prepared.warnings:
+        console.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
     with ProgressBar("cleaning", console) as bar:
         found = job.run(prepared, [bar])
-    job.write(prepared, found, command=" ".join(["bilevel", *sys.argv[1:]]))
+    job.write(prepared, found, command=typed())
     rows = len(found.flagged)
     typer.echo(
         f"{int(found.flagged.sum()):,} of {rows:,} labels are probably wrong.\n"

@@ -39,7 +39,7 @@ def reproduce(
         results = run_experiment(experiment, folder / experiment.name, command, notify)
         histories = results.histories(experiment)
         last = max(h[-1]["seconds"] for runs in histories.values() for h in runs.values())
-        evidence[experiment.name] = Evidence(histories, experiment.budget.seconds or last)
+        evidence[experiment.name] = Evidence.within(histories, experiment.budget.seconds or last)
     rows = figure.judge(evidence)
     for name in figure.experiments:
         own = [row for row in rows if name in row.experiment.split(", ")]

@@ -42,6 +42,18 @@ class Evidence:
     histories: Histories
     seconds: float
 
+    @staticmethod
+    def within(histories: Histories, seconds: float) -> Evidence:
+        """Only what was measured in time: a step that ends after the budget does not count."""
+        kept = {
+            label: {
+                seed: [line for line in history if line["seconds"] <= seconds]
+                for seed, history in runs.items()
+            }
+            for label, runs in histories.items()
+        }
+        return Evidence(kept, seconds)
+
     @property
     def seeds(self) -> int:
         return min(len(runs) for runs in self.histories.values())
