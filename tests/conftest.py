@@ -1,6 +1,8 @@
 """Fixtures that several test files share."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,3 +21,15 @@ def spd() -> Callable[..., tuple[Tensor, Tensor]]:
         return (H + H.T) / 2, torch.randn(n, generator=generator, dtype=torch.float64)
 
     return make
+
+
+@pytest.fixture
+def clean(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Any:
+    """`bilevel clean` in an empty folder: a `dirty_tables.Command`."""
+    from .dirty_tables import Command
+
+    return Command(tmp_path, monkeypatch, capsys)

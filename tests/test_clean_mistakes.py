@@ -20,14 +20,9 @@ TRAIN, TRUSTED = dirty(rows=30, trusted=30)[:2]
 FILES = ("train.csv", "--trusted", "trusted.csv")
 
 
-@pytest.fixture
-def clean(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
-    """The command in a folder with two good tables."""
-    command = Command(tmp_path, monkeypatch, capsys)
-    command.write(train=TRAIN, trusted=TRUSTED)
-    return command
+@pytest.fixture(autouse=True)
+def good_tables(clean: Command) -> None:
+    clean.write(train=TRAIN, trusted=TRUSTED)
 
 
 def everything(folder: Path) -> list[tuple[str, int]]:
