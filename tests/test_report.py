@@ -167,6 +167,13 @@ def test_every_axis_of_a_whole_run_is_drawn_for_print(run):
         assert len(draw(comparison, comparison.metrics[:1], axis).axes[0].lines) == 3
 
 
+def test_places_without_a_metric_stay_empty_in_print(run):
+    comparison = comparison_of(run)
+    for count in (2, 4, 5):
+        figure = draw(comparison, comparison.metrics[:count], comparison.axes[0])
+        assert [axes.axison for axes in figure.axes].count(True) == count
+
+
 def test_figures_that_cannot_be_written_are_a_user_error(small_run, tmp_path):
     (tmp_path / "figures").write_text("in the way")
     with pytest.raises(UserError, match="cannot write figures to"):

@@ -110,6 +110,7 @@ def test_most_accurate_needs_a_clear_lead(floor: float, noise: float, verdict: V
     [
         ((2.0, 3.0), Verdict.CONFIRMED),
         ((2.0, 0.5), Verdict.PARTLY),
+        ((1.0, 1.0), Verdict.PARTLY),
         ((0.4, 0.5), Verdict.CONTRADICTED),
     ],
 )

@@ -67,7 +67,7 @@ class EachBeats:
     def __call__(self, evidence: Evidence) -> Finding:
         averages = _averages(evidence, self.metric)
         outcomes = [averages[label].is_below(averages[self.rival]) for label in self.ours]
-        verdict = Verdict.of(1 if outcome == 1 else -1 for outcome in outcomes)
+        verdict = Verdict.of(outcomes)
         what = f"mean {_words(self.metric)} over {evidence.seconds:g} s"
         return Finding(verdict, f"{what}: {_listing(averages)}")
 

@@ -115,7 +115,7 @@ def draw(comparison: Comparison, metrics: Sequence[Metric], axis: Axis) -> Figur
     figure = Figure(figsize=(width, height), layout="constrained")
     places = figure.subplots(rows, columns, squeeze=False).flat
     handles: dict[str, Any] = {}
-    for axes, metric in zip(places, metrics, strict=False):
+    for metric, axes in zip(metrics, places, strict=False):  # in this order, none is skipped
         for index, label in enumerate(comparison.trials):
             if label in found[metric]:
                 handles.setdefault(label, _curve(axes, found[metric][label], index, label))
