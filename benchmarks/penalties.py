@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 import bilevel
 from bilevel.sklearn import PenalizedLogisticRegression
 
-GRID = (10.0, 30.0, 100.0, 300.0)
+GRID = (10.0, 30.0, 100.0)
 
 
 def main() -> None:
