@@ -39,8 +39,9 @@ def by_cleanlab(X: Array, noisy: Array, trusted: Array, right: Array) -> tuple[A
     from cleanlab.filter import find_label_issues
     from cleanlab.rank import get_label_quality_scores
 
-    # C_r = 0.001 on the mean loss is C = 1/(2 · 0.001 · n) in scikit-learn's form.
-    model = LogisticRegression(C=1 / (2 * 1e-3 * len(X)), max_iter=200)
+    # A ridge r on the mean loss is C = 1/(2 r n) in scikit-learn's form. Cross-validation on noisy
+    # labels wants a stronger one than ours, 0.01: with 0.001 its AUC is 0.988 and 0.978.
+    model = LogisticRegression(C=1 / (2 * 1e-2 * len(X)), max_iter=200)
     probabilities = cross_val_predict(model, X, noisy, cv=5, method="predict_proba")
     suspicion = 1 - get_label_quality_scores(noisy, probabilities)
     keep = ~find_label_issues(noisy, probabilities)
