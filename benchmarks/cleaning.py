@@ -56,6 +56,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0, help="of the wrong labels")
     options = parser.parse_args()
 
     data = bilevel.datasets.load("mnist")
@@ -67,7 +68,7 @@ def main() -> None:
         "|---|---|---|---|---|---|",
     ]
     for p in (0.1, 0.4):
-        noisy, _, wrong = bilevel.datasets.corrupt(y[:TRAIN], p, classes=10, seed=0)
+        noisy, _, wrong = bilevel.datasets.corrupt(y[:TRAIN], p, classes=10, seed=options.seed)
         seconds: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
         quality = {}
         for _ in range(options.repeats):
