@@ -48,8 +48,10 @@ def test_list_shows_every_data_set_with_its_facts(run: Run, tmp_path: Path) -> N
     shown = run("list")
     assert shown.code == 0, shown.err
     for origin in catalogue().values():
-        for fact in (origin.name, f"{origin.train_rows:,}", f"{origin.features:,}", origin.licence):
+        for fact in (origin.name, *origin.facts(tmp_path).values(), origin.licence, origin.kind):
             assert fact in shown.out
+    assert "60,000" in shown.out
+    assert "60 / 20 / 20" in shown.out
     assert "absent: bilevel data get mnist" in shown.out
     assert list(tmp_path.iterdir()) == []
 
@@ -67,6 +69,30 @@ def test_get_of_what_is_there_says_where(run: Run) -> None:
     shown = run("get", "digits")
     assert shown.code == 0, shown.err
     assert "digits is complete in" in shown.out
+    assert "train rows: 1,437; test rows: 360; features: 64; classes: 10" in shown.out
+
+
+def test_get_of_what_cannot_be_downloaded_exits_with_2_and_says_what_to_obtain(
+    run: Run, tmp_path: Path
+) -> None:
+    shown = run("get", "mini-imagenet")
+    assert (shown.code, shown.out) == (2, "")
+    assert "mini-imagenet cannot be downloaded freely" in shown.err
+    assert str(tmp_path / "mini_imagenet") in shown.err
+    assert "Traceback" not in shown.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_file_does_not_keep_the_others_from_the_list(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "omniglot").mkdir()
+    for split in ("train", "test"):
+        (tmp_path / "omniglot" / f"{split}.npz").write_text("no arrays")
+    shown = run("list")
+    assert shown.code == 0, shown.err
+    assert "damaged" in shown.out
+    refused = run("get", "omniglot")
+    assert (refused.code, refused.out) == (2, "")
+    assert "train.npz is damaged" in refused.err
 
 
 def test_get_without_a_network_exits_with_2_and_says_what_to_put_where(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.progress import Progress
+    from rich.table import Table
+
+    from bilevel.datasets import Origin
 
 Name = Annotated[str, typer.Argument(help="A data set of `bilevel data list`.", metavar="NAME")]
 
@@ -30,34 +35,48 @@ def show() -> None:
     `BILEVEL_DATA=/data bilevel data list` looks into another folder.
     """
     from rich.console import Console
-    from rich.filesize import decimal
     from rich.table import Table
 
     from bilevel.datasets import catalogue, data_folder
 
-    root = data_folder()
-    sizes = Table("name", box=None, padding=(0, 2, 0, 0))
-    for title in ("train rows", "test rows", "features", "classes", "size"):
-        sizes.add_column(title, justify="right")
-    sizes.add_column("present")
+    root, console = data_folder(), Console()
     places = Table(box=None, padding=(1, 2, 0, 0), show_header=False)
     places.add_column()
     places.add_column(overflow="fold")
+    kinds: dict[str, list[Origin[Any]]] = {}
     for origin in catalogue().values():
+        kinds.setdefault(origin.kind, []).append(origin)
         here = not origin.missing(root)
-        held = sum(file.stat().st_size for file in origin.files(root)) if here else None
-        counts = (origin.train_rows, origin.test_rows, origin.features, len(origin.class_names))
-        size = decimal(origin.download_bytes if held is None else held)
-        numbers = (f"{count:,}" for count in counts)
-        sizes.add_row(origin.name, *numbers, size, "yes" if here else "no")
         where = str(origin.folder(root)) if here else f"absent: bilevel data get {origin.name}"
         places.add_row(origin.name, f"{where}\n{origin.source}\nlicence: {origin.licence}")
-    Console().print(sizes, places)
+    for kind, origins in kinds.items():
+        console.print(f"[bold]{kind}[/]", sizes(origins, root), "", sep="\n")
+    console.print(places)
+
+
+def sizes(origins: list[Origin[Any]], root: Path) -> Table:
+    """The facts of data sets of one kind, and whether they are in the data folder."""
+    from rich.filesize import decimal
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("name", no_wrap=True)
+    for title in (*origins[0].facts(root), "size"):
+        table.add_column(title, justify="right")
+    table.add_column("present")
+    for origin in origins:
+        here = not origin.missing(root)
+        files = origin.files(root) if here else []
+        size = sum(file.stat().st_size for file in files) if here else origin.download_bytes
+        shown = decimal(size) if size else "–"
+        table.add_row(origin.name, *origin.facts(root).values(), shown, "yes" if here else "no")
+    return table
 
 
 def get(name: Name) -> None:
-    """Download a data set unless it is there, check it, and say where it is.
+    """Get a data set unless it is there, check it, and say what and where it is.
 
+    What cannot be downloaded is made from what you put into its folder, and it says what that is.
     `bilevel data get fashion-mnist` puts it into the user's cache;
     `BILEVEL_DATA=/data bilevel data get fashion-mnist` puts it into /data/fashion-mnist.
     """
@@ -75,6 +94,8 @@ def get(name: Name) -> None:
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
         origin.load(data_folder(), lambda file: DownloadBar(progress, file))
     typer.echo(f"{name} is complete in {origin.folder(data_folder())}")
+    facts = origin.facts(data_folder()).items()
+    typer.echo("; ".join(f"{title}: {value}" for title, value in facts))
 
 
 def path(name: Name) -> None:

@@ -5,9 +5,25 @@ cache. What is missing is downloaded from its canonical source and checked; what
 read.
 """
 
-from bilevel.datasets.catalogue import catalogue, load
+from bilevel.datasets.catalogue import catalogue, load, load_images
 from bilevel.datasets.corruption import Corruption, corrupt
 from bilevel.datasets.folder import data_folder
-from bilevel.datasets.origin import Dataset, Origin
+from bilevel.datasets.image_origin import ImageOrigin
+from bilevel.datasets.images import ImageClasses, Images
+from bilevel.datasets.origin import Origin
+from bilevel.datasets.tables import Dataset, TableOrigin
 
-__all__ = ["Corruption", "Dataset", "Origin", "catalogue", "corrupt", "data_folder", "load"]
+__all__ = [
+    "Corruption",
+    "Dataset",
+    "ImageClasses",
+    "ImageOrigin",
+    "Images",
+    "Origin",
+    "TableOrigin",
+    "catalogue",
+    "corrupt",
+    "data_folder",
+    "load",
+    "load_images",
+]

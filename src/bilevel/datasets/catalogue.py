@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from bilevel.datasets.folder import data_folder
-from bilevel.datasets.origin import Dataset, Origin, Progress
+from bilevel.datasets.image_origin import ImageOrigin
+from bilevel.datasets.images import ImageClasses
+from bilevel.datasets.origin import Origin, Progress
+from bilevel.datasets.tables import Dataset, TableOrigin
 from bilevel.discovery import load_modules
 from bilevel.errors import UserError
 
 
-def catalogue() -> dict[str, Origin]:
+def catalogue() -> dict[str, Origin[Any]]:
     """The data sets that the files of this folder define, by name.
 
     Example:
         >>> from bilevel.datasets import catalogue
         >>> print(*catalogue())
-        digits fashion-mnist mnist newsgroups
+        digits fashion-mnist fc100 mini-imagenet mnist newsgroups omniglot
         >>> catalogue()["mnist"].train_rows
         60000
+        >>> catalogue()["fc100"].classes
+        {'train': 60, 'validation': 20, 'test': 20}
     """
     found = {
         item.name: item
@@ -29,7 +35,7 @@ def catalogue() -> dict[str, Origin]:
     return dict(sorted(found.items()))
 
 
-def find(name: str) -> Origin:
+def find(name: str) -> Origin[Any]:
     """The data set of this name."""
     known = catalogue()
     if name not in known:
@@ -38,12 +44,12 @@ def find(name: str) -> Origin:
 
 
 def load(name: str, progress: Progress | None = None) -> Dataset:
-    """Load a data set by name, downloading it when it is not in the data folder.
+    """Load a table by name, downloading it when it is not in the data folder.
 
     Images are flattened and scaled to [0, 1]; the newsgroups' rows are sparse and have length 1.
 
     Args:
-        name: one of `catalogue()`.
+        name: one of `catalogue()` that holds rows with labels.
         progress: makes a bar for each file that is downloaded, from its name.
 
     Example:
@@ -53,4 +59,35 @@ def load(name: str, progress: Progress | None = None) -> Dataset:
         >>> X.shape, X.dtype.name, float(X.max()), y.dtype.name
         ((1437, 64), 'float32', 1.0, 'int64')
     """
-    return find(name).load(data_folder(), progress)
+    origin = find(name)
+    if not isinstance(origin, TableOrigin):
+        raise _other_kind(origin, TableOrigin.kind)
+    return origin.load(data_folder(), progress)
+
+
+def load_images(name: str, progress: Progress | None = None) -> ImageClasses:
+    """Load images by class, getting and converting them when they are not in the data folder.
+
+    Args:
+        name: one of `catalogue()` that holds images by class: fc100, mini-imagenet, omniglot.
+        progress: makes a bar for each file that is downloaded or made, from its name.
+
+    Example:
+        >>> from bilevel.datasets import load_images
+        >>> load_images("digits")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        bilevel.errors.UserError: 'digits' holds rows with labels, ...
+    """
+    origin = find(name)
+    if not isinstance(origin, ImageOrigin):
+        raise _other_kind(origin, ImageOrigin.kind)
+    return origin.load(data_folder(), progress)
+
+
+def _other_kind(origin: Origin[Any], wanted: str) -> UserError:
+    names = ", ".join(other.name for other in catalogue().values() if other.kind == wanted)
+    return UserError(
+        f"{origin.name!r} holds {origin.kind}, and is loaded by "
+        f"`bilevel.datasets.{origin.loader}`; wanted here are {wanted}: one of {names}"
+    )

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from bilevel.datasets.extras import extra
-from bilevel.datasets.origin import Dataset, Origin, Progress
+from bilevel.datasets.origin import Progress
+from bilevel.datasets.tables import Dataset, TableOrigin
 from bilevel.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Digits(Origin):
+class Digits(TableOrigin):
     """Files that scikit-learn has in itself; the split into train and test rows is ours."""
 
     def files(self, root: Path) -> list[Path]:

@@ -3,11 +3,50 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from bilevel.datasets.extras import extra
-from bilevel.datasets.origin import Bar
+from bilevel.datasets.origin import Bar, Progress
 from bilevel.errors import UserError
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file that is published.
+
+    Args:
+        url: where it is.
+        checksum: such as "sha256:440f...".
+    """
+
+    url: str
+    checksum: str
+
+    @property
+    def file(self) -> str:
+        return self.url.rpartition("/")[2]
+
+
+def fetch_missing(
+    name: str, folder: Path, remotes: Sequence[Remote], progress: Progress | None
+) -> list[Path]:
+    """Download the files of the data set `name` that its folder lacks; say which they were."""
+    missing = [remote for remote in remotes if not (folder / remote.file).is_file()]
+    for i, remote in enumerate(missing):
+        bar = progress(remote.file) if progress else None
+        try:
+            download(remote.url, remote.checksum, folder / remote.file, bar)
+        except OSError as error:
+            wanted = "\n".join(f"  {left.url}" for left in missing[i:])
+            raise UserError(
+                f"{name}: could not download {remote.file}: {error}\n"
+                f"Try again, or get these files by other means and put them, as they are, "
+                f"into {folder}\n{wanted}\n"
+                f"or set BILEVEL_DATA to a folder whose subfolder {folder.name} has them."
+            ) from error
+    return [folder / remote.file for remote in missing]
 
 
 def download(url: str, checksum: str, target: Path, bar: Bar | None) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from bilevel.datasets.download import download, verify
+from bilevel.datasets.download import Remote, fetch_missing, verify
 from bilevel.datasets.idx import read_idx
-from bilevel.datasets.origin import Dataset, Origin, Part, Progress
-from bilevel.errors import UserError
+from bilevel.datasets.origin import Progress
+from bilevel.datasets.tables import Dataset, Part, TableOrigin
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdxImages(Origin):
+class IdxImages(TableOrigin):
     """A data set of images in idx files.
 
     Args:
@@ -28,18 +28,8 @@ class IdxImages(Origin):
         return [root / self.name / file for file in self.checksums]
 
     def download(self, root: Path, progress: Progress | None) -> None:
-        for path in self.missing(root):
-            bar = progress(path.name) if progress else None
-            try:
-                download(self.source + path.name, self.checksums[path.name], path, bar)
-            except OSError as error:
-                wanted = "\n".join(f"  {self.source}{left.name}" for left in self.missing(root))
-                raise UserError(
-                    f"{self.name}: could not download {path.name}: {error}\n"
-                    f"Try again, or get these files by other means and put them, as they are, "
-                    f"into {path.parent}\n{wanted}\n"
-                    f"or set BILEVEL_DATA to a folder whose subfolder {self.name} has them."
-                ) from error
+        remotes = [Remote(self.source + file, known) for file, known in self.checksums.items()]
+        fetch_missing(self.name, self.folder(root), remotes, progress)
 
     def read(self, root: Path) -> Dataset:
         for path in self.files(root):

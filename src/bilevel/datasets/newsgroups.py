@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,16 @@ import numpy as np
 import scipy.sparse
 
 from bilevel.datasets.extras import extra
-from bilevel.datasets.origin import Dataset, Origin, Part, Progress
+from bilevel.datasets.npz import open_npz
+from bilevel.datasets.origin import Progress
+from bilevel.datasets.tables import Dataset, Part, TableOrigin
 from bilevel.errors import UserError
 
 _REMOVED = ("headers", "footers", "quotes")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Newsgroups(Origin):
+class Newsgroups(TableOrigin):
     """One .npz of plain arrays: {train,test}_{data,indices,indptr,shape,y} and target_names.
 
     Made by scikit-learn's own fetcher, whose archive has a checksum: word counts of the messages
@@ -52,18 +52,9 @@ class Newsgroups(Origin):
                 bar.close()
 
     def read(self, root: Path) -> Dataset:
-        path = self.files(root)[0]
-        try:
-            if not zipfile.is_zipfile(path):
-                raise ValueError("not an .npz file")
-            with np.load(path, allow_pickle=False) as arrays:
-                train, test = _part(arrays, "train"), _part(arrays, "test")
-                class_names = tuple(str(name) for name in arrays["target_names"])
-        except (ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-            raise UserError(
-                f"{path} is damaged or has another layout: {error}. "
-                f"Delete it and run `bilevel data get {self.name}`."
-            ) from error
+        with open_npz(self.files(root)[0], self.name) as arrays:
+            train, test = _part(arrays, "train"), _part(arrays, "test")
+            class_names = tuple(str(name) for name in arrays["target_names"])
         return Dataset(self.name, train, test, class_names)
 
 

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bilevel.errors import UserError
 
+Data = TypeVar("Data")
 Labels = NDArray[np.int64]
-Part = tuple[Any, Labels]  # rows: a float32 array, or a float32 csr_array; and their labels
-
-
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """Rows and labels, for training and for testing.
-
-    Args:
-        name: as on the command line.
-        train: (X, y); X is a float32 array or CSR matrix with a row each, y is int64.
-        test: the same, for the rows held out by whoever made the data set.
-        class_names: the meaning of labels 0, 1, ...
-    """
-
-    name: str
-    train: Part
-    test: Part
-    class_names: tuple[str, ...]
 
 
 class Bar(Protocol):
@@ -47,24 +31,35 @@ class Bar(Protocol):
 Progress = Callable[[str], Bar]  # a bar for the file of this name
 
 
+@contextmanager
+def advancing(progress: Progress | None, file: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar for the making of a file of so many bytes: what to call with each few more."""
+    if progress is None:
+        yield lambda amount: None
+        return
+    bar = progress(file)
+    bar.total = total
+    try:
+        yield bar.update
+    finally:
+        bar.close()
+
+
 @dataclass(frozen=True, kw_only=True)
-class Origin(ABC):
+class Origin(ABC, Generic[Data]):
     """A data set that can be had.
 
     Args:
-        name: as on the command line, and of its folder.
-        train_rows, test_rows, features: its size; a file of another size is refused.
-        class_names: the meaning of labels 0, 1, ...
+        name: as on the command line.
         source: the address it comes from.
         licence: what is known of it.
-        download_bytes: the size of what is downloaded.
+        download_bytes: the size of what is downloaded; 0 where nothing is.
     """
 
+    kind: ClassVar[str]  # what it holds and what that is for
+    loader: ClassVar[str]  # the function that loads its kind
+
     name: str
-    train_rows: int
-    test_rows: int
-    features: int
-    class_names: tuple[str, ...]
     source: str
     licence: str
     download_bytes: int
@@ -74,12 +69,20 @@ class Origin(ABC):
         """Where its files lie when `root` is the data folder."""
 
     @abstractmethod
+    def facts(self, root: Path) -> dict[str, str]:
+        """Its size, as the columns of a table; the same columns for all of a kind."""
+
+    @abstractmethod
     def download(self, root: Path, progress: Progress | None) -> None:
         """Get the missing files, each complete and checked or not at all."""
 
     @abstractmethod
-    def read(self, root: Path) -> Dataset:
+    def read(self, root: Path) -> Data:
         """Read the files, or say which of them is damaged."""
+
+    @abstractmethod
+    def check(self, root: Path, data: Data) -> None:
+        """Refuse data of another size than stated."""
 
     def folder(self, root: Path) -> Path:
         return self.files(root)[0].parent
@@ -87,29 +90,22 @@ class Origin(ABC):
     def missing(self, root: Path) -> list[Path]:
         return [path for path in self.files(root) if not path.is_file()]
 
-    def load(self, root: Path, progress: Progress | None = None) -> Dataset:
+    def load(self, root: Path, progress: Progress | None = None) -> Data:
         """The data, downloaded first where files are missing; writes nothing when none is."""
         try:
             if self.missing(root):
                 self.download(root, progress)
-            dataset = self.read(root)
+            data = self.read(root)
         except OSError as error:
             raise UserError(f"{self.name}: its files cannot be read: {error}") from error
-        for part, (X, y), rows in (
-            ("train", dataset.train, self.train_rows),
-            ("test", dataset.test, self.test_rows),
-        ):
-            self._expect(root, f"shape of the {part} rows", X.shape, (rows, self.features))
-            self._expect(root, f"shape of the {part} labels", y.shape, (rows,))
-            outside = y[(y < 0) | (y >= len(self.class_names))]
-            self._expect(root, f"{part} labels outside the classes", outside[:5].tolist(), [])
-        self._expect(root, "class names", dataset.class_names, self.class_names)
-        return dataset
+        self.check(root, data)
+        return data
 
     def _expect(self, root: Path, what: str, found: object, expected: object) -> None:
         if found != expected:
+            names = ", ".join(path.name for path in self.files(root))
             raise UserError(
                 f"{self.name}: {what}: found {found}, expected {expected}; these are not the "
-                f"canonical files. Delete those in {self.folder(root)} and run "
+                f"canonical files. Delete {names} in {self.folder(root)} and run "
                 f"`bilevel data get {self.name}`."
             )

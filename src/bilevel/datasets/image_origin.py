@@ -1,0 +1,140 @@
+"""Data sets of images by class: what is known of them, and their files in the data folder."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bilevel.datasets.download import Remote, fetch_missing, verify
+from bilevel.datasets.images import ImageClasses, Images
+from bilevel.datasets.npz import open_npz, write_npz
+from bilevel.datasets.origin import Origin, Progress
+from bilevel.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOrigin(Origin[ImageClasses]):
+    """Images by class that can be had.
+
+    Their files are made once from what is published, and lie in the data folder as .npz files of
+    three arrays: images, uint8 (N, height, width, channels); labels, int64 (N,); classes, text.
+
+    Args:
+        classes: how many there are in each of train, validation and test.
+        shape: height, width and channels of an image.
+        images_a_class: as published.
+        fewest_a_class: files with fewer images of some class are refused.
+        archives: what is downloaded to make the files from.
+    """
+
+    kind: ClassVar[str] = "images by class, for few-shot learning"
+    loader: ClassVar[str] = "load_images"
+
+    classes: Mapping[str, int]
+    shape: tuple[int, int, int]
+    images_a_class: int
+    fewest_a_class: int
+    archives: tuple[Remote, ...] = ()
+
+    @abstractmethod
+    def stored(self) -> Mapping[str, int]:
+        """The stems of its .npz files, and the number of classes in each."""
+
+    @abstractmethod
+    def convert(
+        self, folder: Path, stems: Sequence[str], progress: Progress | None
+    ) -> Iterator[Images]:
+        """Make the content of each of these files from what is published, in this order."""
+
+    def files(self, root: Path) -> list[Path]:
+        folder = root / self.name.replace("-", "_")
+        return [folder / f"{stem}.npz" for stem in self.stored()]
+
+    def facts(self, root: Path) -> dict[str, str]:
+        return {
+            " / ".join(self.classes) + " classes": " / ".join(map(str, self.classes.values())),
+            "images a class": self._held(root),
+            "pixels": "×".join(map(str, self.shape)),
+        }
+
+    def download(self, root: Path, progress: Progress | None) -> None:
+        folder, missing = self.folder(root), self.missing(root)
+        fetched = fetch_missing(self.name, folder, self.archives, progress)
+        for archive in self.archives:
+            verify(folder / archive.file, archive.checksum)
+        stems = [path.stem for path in missing]
+        made = zip(stems, self.convert(folder, stems, progress), strict=True)
+        write_npz(missing, (self._arrays(folder, stem, part) for stem, part in made))
+        for archive_file in fetched:  # one that the user put there stays
+            archive_file.unlink()
+
+    def check(self, root: Path, data: ImageClasses) -> None:
+        splits = {"train": data.train, "validation": data.validation, "test": data.test}
+        for split, part in splits.items():
+            self._expect(root, f"{split} classes", len(part.classes), self.classes[split])
+        names = [name for part in splits.values() for name in part.classes]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        self._expect(root, "classes that occur twice", twice[:5], [])
+
+    def _part(self, path: Path) -> Images:
+        """The content of one of its files, checked."""
+        with open_npz(path, self.name) as arrays:
+            classes = arrays["classes"]
+            if classes.ndim != 1 or classes.dtype.kind != "U":
+                raise ValueError(f"classes is {classes.dtype} of shape {classes.shape}, not text")
+            part = Images(arrays["images"], arrays["labels"], tuple(classes.tolist()))
+        if fault := self._fault(path.stem, part):
+            raise UserError(f"{path}: {fault}. Delete it and run `bilevel data get {self.name}`.")
+        return part
+
+    def _arrays(self, folder: Path, stem: str, part: Images) -> dict[str, NDArray[Any]]:
+        """What is to be written, unless it would be refused when it is read."""
+        if fault := self._fault(stem, part):
+            raise UserError(
+                f"{self.name}: {stem}.npz was not made: {fault}. What lies in {folder} is not "
+                f"what is published, or not all of it."
+            )
+        return {"images": part.images, "labels": part.labels, "classes": np.array(part.classes)}
+
+    def _fault(self, stem: str, part: Images) -> str | None:
+        """What is wrong with the content of a file, if anything is."""
+        images, labels, classes = part.images, part.labels, len(part.classes)
+        for what, found, expected in (
+            ("type of the images", images.dtype.name, "uint8"),
+            ("type of the labels", labels.dtype.name, "int64"),
+            ("shape of an image", images.shape[1:], self.shape),
+            ("shape of the labels", labels.shape, images.shape[:1]),
+            ("number of classes", classes, self.stored()[stem]),
+        ):
+            if found != expected:
+                return f"the {what} is {found}, expected {expected}"
+        outside = labels[(labels < 0) | (labels >= classes)]
+        if outside.size:
+            return f"labels {outside[:5].tolist()} are not of 0, ..., {classes - 1}"
+        counts = part.counts()
+        if counts.min() < self.fewest_a_class:
+            few = part.classes[int(counts.argmin())]
+            least = self.fewest_a_class
+            return f"class {few!r} has {counts.min()} images, expected {least} or more"
+        return None
+
+    def _held(self, root: Path) -> str:
+        """How many images each class has: in the files where they are, else as published."""
+        if self.missing(root):
+            return f"{self.images_a_class:,}"
+        try:
+            parts = [self._counts(path) for path in self.files(root)]
+        except (UserError, OSError):
+            return "damaged"
+        ends = {min(map(min, parts)), max(map(max, parts))}
+        return "–".join(f"{count:,}" for count in sorted(ends))
+
+    def _counts(self, path: Path) -> list[int]:
+        with open_npz(path, self.name) as arrays:
+            return [int(count) for count in np.bincount(arrays["labels"], minlength=1)]

@@ -1,0 +1,47 @@
+"""Files of plain arrays: read without pickles, written whole or not at all."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bilevel.errors import UserError
+
+
+@contextmanager
+def open_npz(path: Path, name: str) -> Iterator[Mapping[str, NDArray[Any]]]:
+    """The arrays of an .npz file of the data set `name`, each read when it is asked for.
+
+    Raises:
+        UserError: the file is damaged, holds a pickle, or lacks an array that is asked for.
+    """
+    try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("not an .npz file")
+        with np.load(path, allow_pickle=False) as arrays:
+            yield arrays
+    except UserError:
+        raise
+    except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(
+            f"{path} is damaged or has another layout: {error}. "
+            f"Delete it and run `bilevel data get {name}`."
+        ) from error
+
+
+def write_npz(paths: Sequence[Path], contents: Iterable[Mapping[str, Any]]) -> None:
+    """Write files of one folder; they appear, each whole, when the last of them is made."""
+    with tempfile.TemporaryDirectory(dir=paths[0].parent, prefix=".making-") as scratch:
+        made = [Path(scratch, path.name) for path in paths]
+        for target, arrays in zip(made, contents, strict=True):
+            np.savez(target, **arrays)
+        for target, path in zip(made, paths, strict=True):
+            target.replace(path)

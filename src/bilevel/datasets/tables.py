@@ -1,0 +1,65 @@
+"""Data sets that are tables: a row for each example, and its label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bilevel.datasets.origin import Labels, Origin
+
+Part = tuple[Any, Labels]  # rows: a float32 array, or a float32 csr_array; and their labels
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows and labels, for training and for testing.
+
+    Args:
+        name: as on the command line.
+        train: (X, y); X is a float32 array or CSR matrix with a row each, y is int64.
+        test: the same, for the rows held out by whoever made the data set.
+        class_names: the meaning of labels 0, 1, ...
+    """
+
+    name: str
+    train: Part
+    test: Part
+    class_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOrigin(Origin[Dataset]):
+    """A table that can be had.
+
+    Args:
+        train_rows, test_rows, features: its size; a file of another size is refused.
+        class_names: the meaning of labels 0, 1, ...
+    """
+
+    kind: ClassVar[str] = "rows with labels, for hyper-cleaning and learned penalties"
+    loader: ClassVar[str] = "load"
+
+    train_rows: int
+    test_rows: int
+    features: int
+    class_names: tuple[str, ...]
+
+    def facts(self, root: Path) -> dict[str, str]:
+        return {
+            "train rows": f"{self.train_rows:,}",
+            "test rows": f"{self.test_rows:,}",
+            "features": f"{self.features:,}",
+            "classes": f"{len(self.class_names):,}",
+        }
+
+    def check(self, root: Path, data: Dataset) -> None:
+        for part, (X, y), rows in (
+            ("train", data.train, self.train_rows),
+            ("test", data.test, self.test_rows),
+        ):
+            self._expect(root, f"shape of the {part} rows", X.shape, (rows, self.features))
+            self._expect(root, f"shape of the {part} labels", y.shape, (rows,))
+            outside = y[(y < 0) | (y >= len(self.class_names))]
+            self._expect(root, f"{part} labels outside the classes", outside[:5].tolist(), [])
+        self._expect(root, "class names", data.class_names, self.class_names)
