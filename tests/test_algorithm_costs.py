@@ -79,6 +79,9 @@ def test_an_increasing_schedule_of_inner_steps_is_followed_and_stated(name):
         (bilevel.algorithms.AIDCG(inner_steps=3, cg_steps=4), [(2, 3, 1, 4)] * 3),
         (bilevel.algorithms.AIDFP(inner_steps=3, cg_steps=4), [(2, 3, 1, 3)] * 3),
         (bilevel.algorithms.ITDBiO(inner_steps=4), [(2, 4, 4, 3)] * 3),
+        (bilevel.algorithms.ITDBiO(inner_steps=4, truncate=2), [(2, 4, 2, 1)] * 3),
+        (bilevel.algorithms.ITDBiO(inner_steps=4, truncate=0), [(2, 4, 0, 0)] * 3),
+        (bilevel.algorithms.MAML(inner_steps=4), [(2, 4, 4, 4)] * 3),
         (Reverse(inner_steps=5, truncate=2), [(2, 5, 2, 1)] * 3),
         (Reverse(inner_steps=5, truncate=9), [(2, 5, 5, 4)] * 3),
         # Stretches of 2, 2 and 1 steps: the first step of each longer one is taken again.

@@ -159,9 +159,9 @@ def test_warm_start_means_the_last_y_and_its_absence_the_first(name):
     assert results == {True: False, False: True}
 
 
-def test_all_but_reverse_are_warm_started_by_default():
+def test_all_but_reverse_and_maml_are_warm_started_by_default():
     cold = [name for name, entry in registry().items() if not entry.make().warm_start]
-    assert cold == ["reverse"]
+    assert cold == ["maml", "reverse"]
 
 
 def test_aid_bio_starts_from_the_last_v_and_aid_cg_from_zero():

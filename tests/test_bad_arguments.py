@@ -171,7 +171,7 @@ def test_a_wrong_run_raises(provoke: Callable[[], Any], error: type[Exception], 
         ValueError,
         "ITD … LBFGS is not made of them. Use GradientDescent or SGD, or AID",
     ),
-    ("ITD of no steps", lambda: bilevel.ITD(truncate=0), ValueError, "truncate must be … got 0"),
+    ("ITD of -1 steps", lambda: bilevel.ITD(truncate=-1), ValueError, "truncate must … got -1"),
     ("ITD's stride", lambda: bilevel.ITD(checkpoint=-2), ValueError, "checkpoint must … got -2"),
     (
         "a linear solver's class",

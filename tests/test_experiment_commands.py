@@ -69,7 +69,7 @@ def test_a_budget_in_seconds_takes_the_place_of_steps(run: Run, tmp_path: Path) 
         (("run", "bad.toml"), "there is no 'inner_rl'"),
         (("run", "good.toml", "--budget", "-1"), "budget.seconds = -1.0"),
         (("sweep", "good.toml"), "no [sweep.LABEL] table"),
-        (("reproduce", "figure-9"), "there are figure-4a"),
+        (("reproduce", "figure-9"), "there are figure-2, figure-3, figure-4a"),
     ],
 )
 def test_a_mistake_is_a_message_and_nothing_written(

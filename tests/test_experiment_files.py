@@ -99,7 +99,10 @@ def _algorithm(**changes: Any) -> dict[str, Any]:
         ({"data": "mnits"}, "'mnits'; there are digits, .*mnist"),
         ({"threads": 0}, "threads = 0"),
         ({"problem": {"ridge": 1.0}}, "has no kind"),
-        ({"problem": {"kind": "x"}}, "'x' is unknown; there are hyper-cleaning, per-feature"),
+        (
+            {"problem": {"kind": "x"}},
+            "'x' is unknown; there are few-shot, hyper-cleaning, per-feature",
+        ),
         ({"problem": {"kind": "per-feature", "ridge": 1}}, "'ridge'; known are validation_frac"),
         ({"problem": {"kind": "hyper-cleaning", "corruption": 2}}, "corruption .* got 2"),
         ({"algorithms": []}, r"algorithms = \[\]"),

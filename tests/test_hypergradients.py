@@ -127,6 +127,17 @@ def test_truncated_itd_equals_unrolled_autograd_detached_at_that_step(name, trun
     assert relative(estimate.value, truth) < 1e-13
 
 
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_itd_through_no_step_is_the_outer_gradient_at_the_last_iterate(name):
+    problem = PROBLEMS[name]()
+    x, y = some_point(problem)
+    oracle, inner = make_oracle(problem), GradientDescent(7, 0.2)
+    estimate = ITD(truncate=0).estimate(oracle, x, y, None, inner, oracle.streams(0))
+    assert torch.equal(estimate.inner.y, inner.solve(oracle, x, y, oracle.streams(0)).y)
+    assert torch.equal(estimate.value, oracle.outer_gradient(x, estimate.inner.y)[0])
+    assert not estimate.linear.v.any()
+
+
 @pytest.mark.parametrize("checkpoint", [1, 2, 3, 7, 10, 11, 50])
 @pytest.mark.parametrize("truncate", [None, 4])
 def test_checkpointed_itd_gives_the_same_bits(checkpoint, truncate):
@@ -192,6 +203,7 @@ def test_itd_leaves_out_the_part_of_the_series_that_proposition_2_says():
     [
         (ITD(), {"gc_g": 10, "jv": 10, "hv": 9}),
         (ITD(truncate=4), {"gc_g": 10, "jv": 4, "hv": 3}),
+        (ITD(truncate=0), {"gc_g": 10, "jv": 0, "hv": 0}),
         (ITD(truncate=50), {"gc_g": 10, "jv": 10, "hv": 9}),
         # Stretches of 4, 4 and 2 steps: all but the last step of each is taken again.
         (ITD(checkpoint=4), {"gc_g": 10 + 3 + 3 + 1, "jv": 10, "hv": 9}),

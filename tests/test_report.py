@@ -105,7 +105,7 @@ def test_a_diverged_seed_is_said_and_not_averaged(tmp_path):
 
 def test_every_metric_is_drawn_against_every_axis_with_mean_and_band(run):
     plots = comparison_plots(comparison_of(run))
-    assert len(plots.panels) == 6
+    assert len(plots.panels) == 7
     for panel in plots.panels:
         assert len(panel.views) == 6
         for figure in panel.views.values():

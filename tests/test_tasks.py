@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ import scipy.sparse
 import torch
 from sklearn.metrics import log_loss, roc_auc_score
 
-from bilevel.datasets import Dataset, corrupt, load
+from bilevel.algorithms import MAML, ITDBiO
+from bilevel.datasets import Dataset, ImageClasses, Images, corrupt, load
 from bilevel.errors import UserError
 from bilevel.tasks import kinds
+from bilevel.tasks.few_shot import FewShot
 from bilevel.tasks.hyper_cleaning import HyperCleaning
 from bilevel.tasks.per_feature import PerFeatureRegularisation
 from bilevel.tasks.scores import auc
@@ -108,8 +111,8 @@ def test_auc_agrees_with_scikit_learn_also_where_scores_are_equal() -> None:
         assert auc(scores, wrong) == pytest.approx(roc_auc_score(wrong, scores))
 
 
-@pytest.mark.parametrize("kind", sorted(kinds()))
-def test_every_task_starts_at_chance(kind: str) -> None:
+@pytest.mark.parametrize("kind", sorted(set(kinds()) - {FewShot.kind}))
+def test_every_table_task_starts_at_chance(kind: str) -> None:
     options = {"train_rows": 200, "validation_rows": 100} if kind == "hyper-cleaning" else {}
     instance = kinds()[kind](**options).build(load("digits"), seed=0)
     problem = instance.problem
@@ -146,3 +149,56 @@ def test_the_newsgroups_problem_is_the_papers() -> None:
     assert form.train.shape == form.validation.shape == (5657, 101_631)
     assert form.train.layout == torch.sparse_csr
     assert form.classes == 20
+
+
+def coloured_classes() -> ImageClasses:
+    """Five classes a part, each of one shade, so that untrained features tell them apart."""
+
+    def part(first: int) -> Images:
+        shades = np.repeat(np.linspace(0, 250, 5, dtype=np.uint8), 12)
+        images = np.broadcast_to(shades[:, None, None, None], (60, 16, 16, 1)).copy()
+        images[:, :8] //= 2
+        noise = np.random.default_rng(first).integers(3, size=images.shape, dtype=np.uint8)
+        names = tuple(f"class {first + i}" for i in range(5))
+        return Images(images + noise, np.arange(60) // 12, names)
+
+    return ImageClasses("shades", part(0), part(5), part(10))
+
+
+@pytest.mark.parametrize("learner", ["zero-head", "random-head", "learned-head", "whole-network"])
+def test_few_shot_measures_the_accuracy_after_the_algorithms_own_adaptation(learner: str) -> None:
+    task = FewShot(learner=learner, batch=2, filters=4, measured_tasks=6, queries=4)
+    instance = task.build(coloured_classes(), seed=0)
+    problem = instance.problem
+    algorithm = MAML(inner_steps=20, inner_lr=0.1) if learner == "whole-network" else None
+    algorithm = algorithm or ITDBiO(inner_steps=50, inner_lr=0.5, warm_start=False)
+    x0 = problem.x_structure.unflatten(problem.x0)
+    measured = instance.measure_after(algorithm, 0)(x0, None)
+    assert set(measured) == {"train_accuracy", "test_accuracy"}
+    assert min(measured.values()) > 0.3  # chance is 0.2; the shades are easy
+
+
+def test_few_shot_seeds_decide_the_network_and_the_tasks() -> None:
+    data = coloured_classes()
+    first, again, other = (FewShot(filters=4).build(data, s).problem for s in (0, 0, 1))
+    assert torch.equal(first.x0, again.x0)
+    assert not torch.equal(first.x0, other.x0)
+    rows = torch.arange(2)
+    assert torch.equal(first.inner_data.rows(rows), again.inner_data.rows(rows))
+    assert not torch.equal(first.inner_data.rows(rows), other.inner_data.rows(rows))
+
+
+def test_a_pool_gives_each_task_a_head_of_its_own() -> None:
+    data = coloured_classes()
+    pooled, endless = FewShot(filters=4, pool=7, batch=3), FewShot(filters=4, batch=3)
+    assert len(pooled.build(data, 0).problem.y0) == 7 * 5 * 5
+    assert len(endless.build(data, 0).problem.y0) == 3 * 5 * 5
+
+
+@pytest.mark.parametrize(
+    "option", [{"learner": "head"}, {"pool": 0}, {"ridge": -1.0}, {"ways": 0}, {"batch": 1.5}]
+)
+def test_few_shot_refuses_options_that_make_no_sense(option: dict[str, object]) -> None:
+    (value,) = option.values()
+    with pytest.raises(ValueError, match=re.escape(repr(value))):
+        FewShot(**option)

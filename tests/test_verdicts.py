@@ -12,12 +12,15 @@ import pytest
 from bilevel.experiments.curves import Sample, mean_over_time, time_to, times_to_fraction, value_at
 from bilevel.experiments.figures import figure_names, find_figure
 from bilevel.experiments.judges import (
+    Ahead,
     Alike,
     EachBeats,
+    EndsAbove,
     Fastest,
     GainFalls,
     MostAccurate,
     SlowAndNoisy,
+    Steadier,
 )
 from bilevel.experiments.verdicts import Evidence, Figure, Finding, Verdict, to_json, to_markdown
 
@@ -36,6 +39,7 @@ def falling(rate: float, floor: float = 0.5, noise: float = 0.0) -> Callable[[in
             settled = floor + noise * (seed - 1)
             loss = settled + (2.5 - settled) * math.exp(-rate * time)
             line = {"step": i, "seconds": time, "test_accuracy": 1 - loss / 3}
+            line["train_accuracy"] = line["test_accuracy"]
             lines.append({**line, "test_loss": loss, "train_loss": loss, "validation_loss": loss})
         return lines
 
@@ -188,6 +192,33 @@ def test_a_run_that_diverged_loses_and_breaks_nothing() -> None:
     assert GainFalls("stocbio", "test_loss", ("a",))({"a": runs}).verdict == Verdict.CONTRADICTED
 
 
+def test_ahead_compares_accuracies_over_all_of_the_time() -> None:
+    runs = evidence(quick=falling(2.0), slow=falling(0.5))  # both end at the same accuracy
+    assert Ahead("quick", "slow")(runs).verdict is Verdict.CONFIRMED
+    assert Ahead("slow", "quick")(runs).verdict is Verdict.CONTRADICTED
+    tied = evidence(a=falling(1.0, noise=0.1), b=falling(1.0, noise=0.1))
+    assert Ahead("a", "b")(tied).verdict is Verdict.PARTLY
+
+
+def test_ends_above_needs_each_of_ours_above_each_rival() -> None:
+    runs = evidence(best=falling(1.0, 0.2), good=falling(1.0, 0.5), poor=falling(9.0, 0.9))
+    assert EndsAbove(("best", "good"), ("poor",))(runs).verdict is Verdict.CONFIRMED
+    assert EndsAbove(("best", "poor"), ("good",))(runs).verdict is Verdict.PARTLY
+    assert EndsAbove(("poor",), ("best", "good"))(runs).verdict is Verdict.CONTRADICTED
+
+
+def test_steadier_looks_for_a_drop_and_for_the_spread() -> None:
+    def dropping(seed: int) -> History:
+        lines = falling(1.0, noise=0.1)(seed)
+        for line in lines[60:]:
+            line["test_accuracy"] -= 0.3 + 0.05 * seed
+        return lines
+
+    runs = evidence(steady=falling(1.0), dropping=dropping)
+    assert Steadier("steady", "dropping")(runs).verdict is Verdict.CONFIRMED
+    assert Steadier("dropping", "steady")(runs).verdict is Verdict.CONTRADICTED
+
+
 def test_a_figure_has_a_row_for_each_claim_and_experiment() -> None:
     def always(verdict: Verdict) -> Callable[[Any], Finding]:
         return lambda runs: Finding(verdict, "1 ± 0")
@@ -216,6 +247,7 @@ def test_every_figure_can_be_judged(name: str) -> None:
     figure = find_figure(name)
     labels = ("stocbio", "hoag", "ttsa", "bsa", "reverse", "aid-fp", "aid-cg")
     labels += tuple(f"stocbio-{batch}" for batch in (100, 500, 1000, 2000))
+    labels += ("aid-bio", "itd-bio", "aid-bio-increasing", "anil", "maml")
     runs = evidence(**{label: falling(1.0 + len(label) / 10) for label in labels})
     rows = figure.judge(dict.fromkeys(figure.experiments, runs))
     assert len(rows) == len(figure.experiments) * len(figure.claims) + len(figure.comparisons)

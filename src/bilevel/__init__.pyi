@@ -4,7 +4,16 @@ Minimise Φ(x) = f(x, y*(x)), where y*(x) minimises g(x, ·). State the two loss
 `Problem`, choose one of `bilevel.algorithms`, and call `minimize`.
 """
 
-from bilevel import algorithms, callbacks, datasets, inner, linear, oracles, schedules
+from bilevel import (
+    algorithms,
+    callbacks,
+    datasets,
+    few_shot,
+    inner,
+    linear,
+    oracles,
+    schedules,
+)
 from bilevel.check import HypergradientReport, check_hypergradient
 from bilevel.data import Batch
 from bilevel.evaluate import Hypergradient, hypergradient, solve_inner
@@ -39,6 +48,7 @@ __all__ = [
     "callbacks",
     "check_hypergradient",
     "datasets",
+    "few_shot",
     "hypergradient",
     "inner",
     "linear",

@@ -16,7 +16,7 @@ from bilevel.inner.base import InnerSolution, InnerSolver
 from bilevel.inner.newton_cg import NewtonCG
 from bilevel.linear.base import norm
 from bilevel.linear.dense import Dense
-from bilevel.oracles import Oracle, make_oracle
+from bilevel.oracles import Oracle, at_step, make_oracle
 from bilevel.problem import Problem
 from bilevel.record import Record
 from bilevel.structure import Variables
@@ -85,7 +85,7 @@ def check_hypergradient(
         (True, 'dense Hessian')
     """
     instance("problem", problem, Problem, "bilevel.Problem(...)")
-    oracle = make_oracle(problem, natural("seed", seed))
+    oracle = at_step(make_oracle(problem, natural("seed", seed)), 0)
     flat = problem.x_structure.point(x)
     with problem.untouched(seed):
         exact = _solve(oracle, flat, problem.y0)

@@ -43,8 +43,8 @@ class Source(ABC):
         """The data of these rows (of all, for None), as the user's loss sees it."""
 
     def batch(self, rows: Rows) -> Batch:
-        index = torch.arange(len(self)) if rows is None else rows
-        return Batch(self.rows(rows), index)
+        data = self.rows(rows)
+        return Batch(data, torch.arange(len(self)) if rows is None else rows)
 
 
 class _MapStyle(Protocol):
@@ -61,6 +61,8 @@ def as_source(name: str, data: Any) -> Source:
 
 
 def _source(name: str, data: Any) -> Source:
+    if isinstance(data, Source):
+        return data
     if isinstance(data, tuple | list):
         return _TupleSource(name, [as_source(f"{name}[{i}]", part) for i, part in enumerate(data)])
     if isinstance(data, np.ndarray):

@@ -12,7 +12,7 @@ from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.inner.base import InnerSolution, InnerSolver, InnerStatus
 from bilevel.inner.newton_cg import NewtonCG
 from bilevel.linear.base import norm
-from bilevel.oracles import CountingOracle, Counts, Oracle, make_oracle
+from bilevel.oracles import CountingOracle, Counts, Oracle, at_step, make_oracle
 from bilevel.problem import Problem
 from bilevel.record import Record
 from bilevel.structure import Variables
@@ -69,7 +69,7 @@ def solve_inner(
         tensor([3.])
     """
     _check(problem, inner)
-    oracle = make_oracle(problem, natural("seed", seed))
+    oracle = at_step(make_oracle(problem, natural("seed", seed)), 0)
     flat = problem.x_structure.point(x)
     start = problem.y0.clone() if y is None else problem.y_structure.point(y)
     with problem.untouched(seed):
@@ -105,8 +105,9 @@ def hypergradient(
         (tensor([18.]), 0.0, 1)
     """
     _check(problem, inner)
-    bare = make_oracle(problem, natural("seed", seed))
-    oracle = CountingOracle(bare)
+    whole = make_oracle(problem, natural("seed", seed))
+    counting = CountingOracle(whole)
+    bare, oracle = at_step(whole, 0), at_step(counting, 0)
     flat_x, flat_y = problem.x_structure.point(x), problem.y_structure.point(y)
     with problem.untouched(seed):
         estimate = _estimate(oracle, flat_x, flat_y, method or AID(), inner)
@@ -118,7 +119,7 @@ def hypergradient(
         residual=residual,
         inner_gradient_norm=inner_gradient_norm,
         status=str(estimate.linear.status),
-        counts=oracle.counts,
+        counts=counting.counts,
     )
 
 

@@ -11,7 +11,7 @@ from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.state import State
 from bilevel.arguments import instance, natural, positive, positive_integer
 from bilevel.linear.base import norm
-from bilevel.oracles import CountingOracle, make_oracle
+from bilevel.oracles import CountingOracle, at_step, make_oracle
 from bilevel.problem import Problem
 from bilevel.result import HistoryRecord, Result, Status, describe
 from bilevel.structure import Variables
@@ -52,6 +52,7 @@ def minimize(
     seconds: float | None = None,
     evaluate_every: int = 1,
     state: State | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Result:
     """Minimise Φ(x) = f(x, y*(x)).
 
@@ -67,6 +68,8 @@ def minimize(
         seconds: stop when the steps have taken this long, evaluation excluded.
         evaluate_every: evaluate f and the metrics at every so-maniest step, and at the last.
         state: go on from the end of an earlier run (`result.state`), with the same seed.
+        clock: what tells the seconds. `time.process_time` counts those of the processor, on all
+            threads: other programs on the machine then do not matter.
 
     Returns:
         A `Result`. A run that fails to converge is not an error: see its status and message.
@@ -103,9 +106,9 @@ def minimize(
     status = Status.STEP_LIMIT
     while state.step < steps:
         with problem.untouched(seed + state.step):
-            start = time.perf_counter()
+            start = clock()
             proposed = algorithm.step(oracle, state)
-            run.seconds += time.perf_counter() - start
+            run.seconds += clock() - start
             if not proposed.is_finite() or not run.record(oracle, proposed):
                 status = Status.DIVERGED
                 break
@@ -156,7 +159,8 @@ class _Run:
         """Write the step down; False, and nothing written, if its outer value is not finite."""
         assert state.hypergradient is not None
         due = state.step % self.evaluate_every == 0 or state.step == self.steps
-        outer_value = float(oracle.outer_value(state.x, state.y)) if due else None
+        seen = at_step(oracle, state.step - 1)  # the rows that the step was made with
+        outer_value = float(seen.outer_value(state.x, state.y)) if due else None
         if outer_value is not None and not math.isfinite(outer_value):
             return False
         x, y = self._variables(state)

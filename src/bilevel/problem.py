@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bilevel.arguments import positive_integer
 from bilevel.data import Rows, Source, as_source
 from bilevel.structure import Structure, Variables
 from bilevel.untouched import modules_of, untouched
@@ -30,10 +31,17 @@ class Problem:
         inner: g, likewise with the inner data. A loss on a batch should be the mean over its
             rows (plus terms without data), so that its expectation is the loss on all rows.
         x0, y0: where to start: each a tensor, or a dict, tuple or list of tensors. The losses
-            receive x and y in the same form. They are copied, never written to.
+            receive x and y in the same form. They are copied, never written to. y0 may also be a
+            differentiable function of x: a learned initialisation, for `MAML`.
         outer_data, inner_data: None, or a tensor, an array, a CSR matrix, a tuple of them, or a
             map-style Dataset. `batch.data` is what the data gave for some rows, and
             `batch.index` the rows' numbers.
+        shared_batch: None, or how many rows both losses see at an outer step: the first ones at
+            the first step, the next ones at the next, and so on in a circle. For data whose
+            rows are tasks, that have an inner and an outer part each.
+        chunk: None, or how many rows of a shared batch are worked on at a time: less memory, and
+            for large models less time. Only where g is a sum and f a mean over rows, and each
+            row has inner variables of its own.
         closed_form: what an oracle other than autograd's needs to know of the losses, set by
             functions such as `bilevel.softmax_problem`.
 
@@ -60,21 +68,29 @@ class Problem:
         outer: Loss,
         inner: Loss,
         x0: Variables,
-        y0: Variables,
+        y0: Variables | Callable[[Variables], Variables],
         outer_data: Any = None,
         inner_data: Any = None,
+        shared_batch: int | None = None,
+        chunk: int | None = None,
         closed_form: Any = None,
     ) -> None:
         for name, loss in (("outer", outer), ("inner", inner)):
             if not callable(loss):
                 raise TypeError(f"{name} must be a function, got {type(loss).__name__} {loss!r}")
         self.outer, self.inner, self.closed_form = outer, inner, closed_form
+        self._start = y0 if callable(y0) else None
+        y0 = y0(x0) if callable(y0) else y0
         self.x_structure, self.y_structure = Structure("x0", x0), Structure("y0", y0)
         self.dtype, self.device = self.x_structure.dtype, self.x_structure.device
         _check_same(self.x_structure, self.y_structure)
         self.x0, self.y0 = self.x_structure.point(x0), self.y_structure.point(y0)
         self.outer_data = None if outer_data is None else as_source("outer_data", outer_data)
         self.inner_data = None if inner_data is None else as_source("inner_data", inner_data)
+        self.shared_batch, self.chunk = shared_batch, chunk
+        if chunk is not None:
+            positive_integer("chunk", chunk)
+        _check_shared(shared_batch, self.inner_data, self.outer_data)
         self._modules = modules_of(outer, inner)
         with self.untouched(seed=0):
             self._try_losses()
@@ -90,6 +106,12 @@ class Problem:
     def inner_loss(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
         """g on flat x and y."""
         return self._call("inner", self.inner, self.inner_data, x, y, rows)
+
+    def start(self, x: Tensor, y: Tensor) -> Tensor:
+        """y0 as a function of flat x, if it was given as one; else y."""
+        if self._start is None:
+            return y
+        return self.y_structure.join(self._start(self.x_structure.unflatten(x)))
 
     def __repr__(self) -> str:
         sizes = {"x": self.x_structure.size, "y": self.y_structure.size}
@@ -115,7 +137,7 @@ class Problem:
 
     def _try_losses(self) -> None:
         """Both losses must run at the start, and depend on what they are differentiated by."""
-        uses_x = False
+        uses_x = self._start is not None
         for name, data, loss in (
             ("outer", self.outer_data, self.outer_loss),
             ("inner", self.inner_data, self.inner_loss),
@@ -170,3 +192,14 @@ def _check_same(x: Structure, y: Structure) -> None:
         )
     if x.device.type == "meta":
         raise ValueError("x0 and y0 are on device meta, which holds no values: use a real one")
+
+
+def _check_shared(size: int | None, inner: Source | None, outer: Source | None) -> None:
+    if size is None:
+        return
+    rows = [None if data is None else len(data) for data in (inner, outer)]
+    if rows[0] is None or rows[0] != rows[1] or positive_integer("shared_batch", size) > rows[0]:
+        raise ValueError(
+            f"shared_batch = {size} rows of both losses' data: inner_data have {rows[0]} rows and "
+            f"outer_data {rows[1]}, but they must have the same number, at least that many"
+        )

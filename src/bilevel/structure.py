@@ -59,6 +59,10 @@ class Structure:
             _check_alike(path, leaf, self.name, self.dtype, self.device)
         return torch.cat([leaf.detach().reshape(-1) for _, leaf in named])
 
+    def join(self, value: Variables) -> Tensor:
+        """`flatten` for a value that the library made: unchecked, and differentiable."""
+        return torch.cat([leaf.reshape(-1) for _, leaf in _leaves(self.name, value)])
+
     def point(self, value: Variables) -> Tensor:
         """`flatten`, for a point that the user gives: its numbers must be finite."""
         flat = self.flatten(value)

@@ -11,8 +11,11 @@ from bilevel.algorithms.outer import OptimizerFactory, OuterStep, outer_step
 from bilevel.algorithms.state import State
 from bilevel.arguments import Schedule, at, instance, positive
 from bilevel.hypergradients.base import Differentiation, Estimate
+from bilevel.hypergradients.parts import estimate_in_parts
+from bilevel.hypergradients.start import GivenStart, Start
 from bilevel.inner.base import InnerSolver
 from bilevel.oracles.base import Oracle
+from bilevel.oracles.shared_batch import at_step, parts_of_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,10 @@ class DoubleLoop(ABC):
         """Whether the linear solve starts from the last v."""
         return False
 
+    def start(self) -> Start:
+        """Where the inner steps start."""
+        return GivenStart()
+
     def outer(self, k: int) -> OuterStep:
         """How x moves at outer step k."""
         lr = at(self.outer_lr, k)
@@ -69,12 +76,12 @@ class DoubleLoop(ABC):
     def step(self, oracle: Oracle, state: State) -> State:
         """One outer step."""
         k = state.step
-        y = state.y if self.warm_start else state.y0
+        y = self.start().point(oracle, state.x, state.y if self.warm_start else state.y0)
         v = state.v if self.warm_start and self.starts_v() else None
-        estimate = self.differentiation(k).estimate(
-            oracle, state.x, y, v, self.inner_solver(k), oracle.streams(k)
-        )
-        x, memory = self.outer(k).apply(oracle, state.x, estimate, state.memory)
+        method, parts = self.differentiation(k), parts_of_step(oracle, k)
+        estimate = estimate_in_parts(method, parts, state.x, y, v, self.inner_solver(k), k)
+        seen = at_step(oracle, k)
+        x, memory = self.outer(k).apply(seen, state.x, estimate, state.memory)
         return State(
             step=k + 1,
             x=x,

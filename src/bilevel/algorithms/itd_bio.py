@@ -24,6 +24,8 @@ class ITDBiO(DoubleLoop):
     Args:
         inner_steps: D, or a schedule k -> D_k.
         inner_lr: α, at most 1/L.
+        truncate: differentiate only the last so many steps; 0 is first-order ITD-BiO, which
+            takes ∇x f for the hypergradient. None is all of them.
 
     Example:
         >>> import torch, bilevel
@@ -38,13 +40,15 @@ class ITDBiO(DoubleLoop):
 
     inner_steps: int | Schedule = 10
     inner_lr: float = 0.1
+    truncate: int | None = None
 
     def inner_solver(self, k: int) -> GradientDescent:
         return GradientDescent(at(self.inner_steps, k), self.inner_lr)  # lines 4 to 6
 
     def differentiation(self, k: int) -> ITD:
-        return ITD()  # line 7, ITD
+        return ITD(truncate=self.truncate)  # line 7, ITD
 
     def cost(self, k: int) -> dict[str, int]:
         D = at(self.inner_steps, k)
-        return {"gc_f": 2, "gc_g": D, "jv": D, "hv": D - 1}
+        T = D if self.truncate is None else min(D, self.truncate)
+        return {"gc_f": 2, "gc_g": D, "jv": T, "hv": max(0, T - 1)}

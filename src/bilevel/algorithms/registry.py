@@ -60,7 +60,7 @@ def registry() -> dict[str, Entry]:
     Example:
         >>> import bilevel
         >>> print(*bilevel.algorithms.registry())
-        aid-bio aid-cg aid-fp bsa hoag itd-bio reverse stocbio ttsa
+        aid-bio aid-cg aid-fp bsa hoag itd-bio maml reverse stocbio ttsa
         >>> bilevel.algorithms.registry()["stocbio"].cost
         'Gc(f) 2, Gc(g) D, JV 1, HV Q'
     """

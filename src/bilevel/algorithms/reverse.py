@@ -43,6 +43,6 @@ class Reverse(DoubleLoop):
 
     def cost(self, k: int) -> dict[str, int]:
         D = at(self.inner_steps, k)
-        T = min(D, self.truncate or D)
-        cost = {"gc_f": 2, "jv": T, "hv": T - 1}
+        T = D if self.truncate is None else min(D, self.truncate)
+        cost = {"gc_f": 2, "jv": T, "hv": max(0, T - 1)}
         return cost if self.checkpoint else {**cost, "gc_g": D}

@@ -55,7 +55,9 @@ def reproduce(
     from bilevel.experiments.figures import find_figure
     from bilevel.experiments.progress import RunsBar
     from bilevel.experiments.reproduce import reproduce as run_and_judge
+    from bilevel.memory import keep_freed_memory
 
+    keep_freed_memory()
     chosen = find_figure(figure)
     folder = output or Path("out") / figure
     with RunsBar() as bar:

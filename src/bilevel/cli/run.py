@@ -54,7 +54,9 @@ def run(
     from bilevel.experiments.progress import RunsBar
     from bilevel.experiments.runner import run_experiment
     from bilevel.experiments.summary import summary
+    from bilevel.memory import keep_freed_memory
 
+    keep_freed_memory()
     chosen = load(experiment).with_limits(seeds, budget)
     folder = output or Path("out") / chosen.name
     with RunsBar() as bar:

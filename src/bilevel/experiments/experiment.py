@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -25,10 +25,12 @@ class _Table(BaseModel):
 
 class Budget(_Table):
     """When a run ends: after so many seconds of steps (evaluation excluded), so many steps, or
-    whichever comes first."""
+    whichever comes first. `evaluations` measures so many times, at even distances; without it,
+    distances grow."""
 
     seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     steps: int | None = Field(default=None, gt=0)
+    evaluations: int | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _some_limit(self) -> Self:
@@ -44,11 +46,16 @@ class Budget(_Table):
 
 
 class Contestant(_Table):
-    """An algorithm of the registry with settings, under a label of its own."""
+    """An algorithm of the registry with settings, under a label of its own.
+
+    `problem` changes options of the experiment's problem for this contestant, such as what
+    adapts to a task.
+    """
 
     label: Label
     name: str
     settings: dict[str, Any] = {}
+    problem: dict[str, Any] = {}
 
     def make(self, **changes: Any) -> DoubleLoop:
         try:
@@ -69,6 +76,8 @@ class Experiment(_Table):
         budget: of each run.
         threads: that torch may use; None leaves it as it is. One is best where other programs
             use the same cores: two that must wait for each other are then slower.
+        clock: "wall", or "cpu" for the processor's seconds, where other programs use the same
+            cores.
         algorithms: what is compared.
         sweep: for `bilevel sweep`: by label, the choices of each setting.
     """
@@ -80,6 +89,7 @@ class Experiment(_Table):
     seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
     budget: Budget
     threads: int | None = Field(default=None, gt=0)
+    clock: Literal["wall", "cpu"] = "wall"
     algorithms: list[Contestant] = Field(min_length=1)
     sweep: dict[str, dict[str, Annotated[list[Any], Field(min_length=1)]]] = {}
 
@@ -94,14 +104,16 @@ class Experiment(_Table):
         find_data(self.data)
         self.task()
         for contestant in self.algorithms:
+            self.task(contestant)
             contestant.make()
             for setting, choices in self.sweep.get(contestant.label, {}).items():
                 for choice in choices:
                     contestant.make(**{setting: choice})
         return self
 
-    def task(self) -> Task:
-        options = dict(self.problem)
+    def task(self, contestant: Contestant | None = None) -> Task:
+        """The problem, with the changes for a contestant if one is given."""
+        options = {**self.problem, **(contestant.problem if contestant else {})}
         if "kind" not in options:
             raise UserError(f"problem = {self.problem} has no kind, such as 'hyper-cleaning'")
         return make_task(options.pop("kind"), options)
@@ -121,7 +133,7 @@ class Experiment(_Table):
         if seeds is not None:
             changes["seeds"] = list(range(seeds))
         if seconds is not None:
-            changes["budget"] = {"seconds": seconds}
+            changes["budget"] = {"seconds": seconds, "evaluations": self.budget.evaluations}
         return self._changed(**changes)
 
     def with_settings(self, label: str, settings: dict[str, Any]) -> Experiment:

@@ -32,6 +32,7 @@ from bilevel.errors import UserError
 from bilevel.experiments.experiment import Experiment, parse
 from bilevel.oracles import Counts
 from bilevel.result import Result
+from bilevel.structure import Structure
 
 Line = dict[str, Any]
 _CHECKPOINT = "checkpoint.pt"
@@ -185,5 +186,7 @@ def _json_line(line: Line) -> str:
 
 
 def _array(variable: Any) -> Any:
-    assert isinstance(variable, torch.Tensor), "tasks have one tensor outside and one inside"
+    """A tensor as it is; a structure of tensors flat."""
+    if not isinstance(variable, torch.Tensor):
+        variable = Structure("variable", variable).join(variable)
     return variable.numpy(force=True)

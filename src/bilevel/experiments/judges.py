@@ -6,6 +6,7 @@ standard deviation.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -140,6 +141,72 @@ class SlowAndNoisy:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """Whether `ours` has a higher accuracy than `rival`, averaged over the budget's time."""
+
+    ours: str
+    rival: str
+    metrics: tuple[str, ...] = ("train_accuracy", "test_accuracy")
+
+    def __call__(self, evidence: Evidence) -> Finding:
+        outcomes, numbers = [], []
+        for metric in self.metrics:
+            averages = _averages(evidence, metric)
+            outcomes.append(averages[self.rival].is_below(averages[self.ours]))
+            pair = {label: averages[label] for label in (self.ours, self.rival)}
+            numbers.append(f"mean {_words(metric)} over {evidence.seconds:g} s: {_listing(pair)}")
+        return Finding(Verdict.of(outcomes), "; ".join(numbers))
+
+
+@dataclass(frozen=True)
+class EndsAbove:
+    """Whether each of `ours` has a higher accuracy than each of `rivals` at the budget's end."""
+
+    ours: tuple[str, ...]
+    rivals: tuple[str, ...]
+    metric: str = "test_accuracy"
+
+    def __call__(self, evidence: Evidence) -> Finding:
+        found = finals(evidence.histories, self.metric, evidence.seconds)
+        outcomes = [found[r].is_below(found[o]) for o in self.ours for r in self.rivals]
+        named = {label: found[label] for label in (*self.ours, *self.rivals)}
+        numbers = f"{_words(self.metric)} after {evidence.seconds:g} s: {_listing(named)}"
+        return Finding(Verdict.of(outcomes), numbers)
+
+
+@dataclass(frozen=True)
+class Steadier:
+    """Whether `rival` drops from its best accuracy by more than `ours`, and spreads more.
+
+    The drop of a run is the greatest fall below the best value before; the spread is as in
+    `SlowAndNoisy`.
+    """
+
+    ours: str
+    rival: str
+    metric: str = "test_accuracy"
+
+    def __call__(self, evidence: Evidence) -> Finding:
+        drops = {
+            label: Sample.of(
+                {
+                    seed: _drop(series(h, self.metric)[1])
+                    for seed, h in evidence.histories[label].items()
+                }
+            )
+            for label in (self.ours, self.rival)
+        }
+        own, other = (_late_spread(evidence, label, self.metric) for label in drops)
+        outcomes = [drops[self.ours].is_below(drops[self.rival]), 1 if own < other else -1]
+        numbers = (
+            f"greatest drop of the {_words(self.metric)} below its best before: {_listing(drops)}; "
+            f"its spread over seeds in the second half: {self.ours} {own:.2g}, {self.rival} "
+            f"{other:.2g}"
+        )
+        return Finding(Verdict.of(outcomes), numbers)
+
+
+@dataclass(frozen=True)
 class GainFalls:
     """Whether the lead of `ours` over its best rival falls from each experiment to the next.
 
@@ -202,6 +269,11 @@ def _late_spread(evidence: Evidence, label: str, metric: str) -> float:
     times = [evidence.seconds * (0.5 + 0.05 * i) for i in range(11)]
     runs = [values_at(h, metric, times) for h in evidence.histories[label].values()]
     return statistics.fmean(Sample(seeds).spread for seeds in zip(*runs, strict=True))
+
+
+def _drop(values: list[float]) -> float:
+    best = itertools.accumulate(values, max)
+    return max(top - value for top, value in zip(best, values, strict=True))
 
 
 def _negative(sample: Sample) -> Sample:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
-from bilevel import datasets
 from bilevel.algorithms import DoubleLoop
 from bilevel.experiments.experiment import Budget, Experiment
 from bilevel.experiments.folder import Checkpoint, RunFolder, RunLog
@@ -17,10 +17,11 @@ from bilevel.loop import Progress, minimize
 from bilevel.oracles import Counts
 from bilevel.result import HistoryRecord, Result
 from bilevel.structure import Variables
-from bilevel.tasks.base import Instance, Measure
+from bilevel.tasks.base import Instance, Measure, Task
 
 Notify = Callable[[str, float, int], None]  # what runs, how many runs are done, of how many
 NEVER = 10**12  # steps
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 _INSTANT = 1e-9  # seconds: for a run that was interrupted at its very end
 _GROWTH = 1.1  # from one evaluation to the next, in seconds or steps
 _FINEST = 1 / 500  # of the budget: the least pause between two evaluations
@@ -63,18 +64,28 @@ def torch_threads(count: int | None) -> Iterator[None]:
 
 
 def _run_all(experiment: Experiment, results: RunFolder, notify: Notify) -> None:
-    task, data = experiment.task(), datasets.load(experiment.data)
+    data = experiment.task().load(experiment.data)
     total, done = len(experiment.seeds) * len(experiment.algorithms), 0
     for seed in experiment.seeds:
-        instance = None
+        built: dict[Task, Instance] = {}
         for contestant in experiment.algorithms:
             log = results.log(contestant.label, seed)
             tell = functools.partial(
                 _tell, notify, f"{experiment.name}: {contestant.label}, seed {seed}", done, total
             )
             if not log.done:
-                instance = instance or task.build(data, seed)
-                run_one(instance, contestant.make(), seed, experiment.budget, log, tell)
+                task = experiment.task(contestant)
+                if task not in built:
+                    built[task] = task.build(data, seed)
+                run_one(
+                    built[task],
+                    contestant.make(),
+                    seed,
+                    experiment.budget,
+                    log,
+                    tell,
+                    CLOCKS[experiment.clock],
+                )
             tell(1.0)
             done += 1
 
@@ -86,6 +97,7 @@ def run_one(
     budget: Budget,
     log: RunLog,
     advance: Callable[[float], None] = lambda spent: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Result:
     """Run one algorithm on one seed into its log.
 
@@ -96,9 +108,11 @@ def run_one(
         budget: when to stop.
         log: where the results go; if it holds an interrupted run, that goes on.
         advance: told which fraction of the budget is spent.
+        clock: what tells the seconds.
     """
     start = log.begin()
-    recorder = Recorder(instance.measure, budget, log, start, advance)
+    measure_after = functools.partial(instance.measure_after, algorithm)
+    recorder = Recorder(measure_after, budget, log, start, advance)
     if start.state is None:
         problem = instance.problem
         x0 = problem.x_structure.unflatten(problem.x0)
@@ -113,6 +127,7 @@ def run_one(
         callbacks=[recorder],
         evaluate_every=NEVER,
         state=start.state,
+        clock=clock,
     )
     if result.history:
         recorder.record(result.history[-1], result.x, result.y)
@@ -125,13 +140,13 @@ class Recorder:
 
     def __init__(
         self,
-        measure: Measure,
+        measure_after: Callable[[int], Measure],
         budget: Budget,
         log: RunLog,
         start: Checkpoint,
         advance: Callable[[float], None],
     ) -> None:
-        self._measure, self._budget, self._log = measure, budget, log
+        self._measure_after, self._budget, self._log = measure_after, budget, log
         self._start, self._advance = start, advance
         self._last_step = 0 if start.state is None else start.state.step
         self._last_seconds = start.seconds
@@ -163,12 +178,17 @@ class Recorder:
     ) -> None:
         """Measure, and write a line."""
         line = {"step": step, "seconds": seconds, "hypergradient_norm": hypergradient_norm}
-        line |= {**self._measure(x, y), **counts}
+        line |= {**self._measure_after(step)(x, y), **counts}
         self._log.append(line)
         self._last_step, self._last_seconds = step, seconds
 
     def _is_due(self, step: int, seconds: float) -> bool:
         waited = seconds - self._last_seconds
+        if self._budget.evaluations is not None:
+            spent = self._budget.spent(step, seconds) - self._budget.spent(
+                self._last_step, self._last_seconds
+            )
+            return spent >= 1 / self._budget.evaluations
         if self._budget.seconds is None:
             return waited >= _LONGEST or step >= self._last_step * _GROWTH
         pause = max(self._last_seconds * (_GROWTH - 1), self._budget.seconds * _FINEST)

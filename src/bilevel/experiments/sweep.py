@@ -16,7 +16,6 @@ import optuna
 from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from bilevel import datasets
 from bilevel.algorithms import DoubleLoop
 from bilevel.errors import UserError
 from bilevel.experiments.experiment import Budget, Contestant, Experiment
@@ -24,6 +23,7 @@ from bilevel.experiments.runner import NEVER, torch_threads
 from bilevel.loop import Progress, minimize
 from bilevel.result import Status
 from bilevel.tasks import Instance
+from bilevel.tasks.few_shot import FewShot
 
 METRIC = "validation_loss"  # what may be looked at to choose: the test rows may not
 Notify = Callable[[str, float, int], None]
@@ -60,9 +60,12 @@ def sweep(
     Returns:
         The best settings by label.
     """
+    if experiment.problem["kind"] == FewShot.kind:
+        raise UserError(f"{experiment.name}: few-shot problems have no {METRIC} to choose by")
     if not experiment.sweep:
         raise UserError(f"{experiment.name} has no [sweep.LABEL] table: say what to choose from")
-    instance = experiment.task().build(datasets.load(experiment.data), experiment.seeds[0])
+    task = experiment.task()
+    instance = task.build(task.load(experiment.data), experiment.seeds[0])
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with torch_threads(experiment.threads):
         return {

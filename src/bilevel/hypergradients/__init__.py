@@ -3,5 +3,6 @@
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.hypergradients.itd import ITD
+from bilevel.hypergradients.start import GivenStart, LearnedStart, Start
 
-__all__ = ["AID", "ITD", "Differentiation", "Estimate"]
+__all__ = ["AID", "ITD", "Differentiation", "Estimate", "GivenStart", "LearnedStart", "Start"]

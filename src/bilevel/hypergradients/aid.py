@@ -64,5 +64,5 @@ class AID(Differentiation):
         outer_x, outer_y = oracle.outer_gradient(x, inner.y, rows)
         hessian = InnerHessian(oracle, x, inner.y, streams)
         linear = self.solver.solve(hessian, outer_y, v)
-        value = outer_x - hessian.cross(linear.v, self.batch.cross)
-        return Estimate(value, inner, linear)
+        covector = outer_x - hessian.cross(linear.v, self.batch.cross)
+        return Estimate(oracle.pull(x, covector), inner, linear)

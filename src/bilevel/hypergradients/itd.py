@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from bilevel.arguments import positive_integer
+from bilevel.arguments import instance, natural, positive_integer
 from bilevel.hypergradients.base import Differentiation, Estimate
+from bilevel.hypergradients.start import GivenStart, Start
 from bilevel.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus, Step
 from bilevel.linear.base import LinearSolution, LinearStatus
-from bilevel.oracles.base import Oracle
+from bilevel.oracles.base import Linearization, Oracle
 from bilevel.sampling import Streams
 
 
@@ -26,9 +28,13 @@ class ITD(Differentiation):
     Hessian-vector products, so it keeps D vectors, not D graphs.
 
     Args:
-        truncate: differentiate only the last so many steps; None is all of them.
+        truncate: differentiate only the last so many steps; None is all of them, and 0 leaves
+            ∇x f alone: the first-order method.
         checkpoint: store only every so-maniest iterate and recompute the others, one stretch at
             a time: less memory for up to D more gradients. None stores all.
+        start: whether y^0 depends on x: `GivenStart()`, or `LearnedStart()`, which adds
+            ∂y^0/∂x Π_{j=0..D−1} (I − α ∇²y g(x, y^j)) ∇y f(x, y^D). With truncation, the path to
+            the start is cut.
 
     Reference: the paper, Proposition 2 and Algorithm 1 (ITD). Truncation: Shaban, Cheng, Hatch
     & Boots, "Truncated back-propagation for bilevel optimization", AISTATS 2019.
@@ -36,11 +42,14 @@ class ITD(Differentiation):
 
     truncate: int | None = None
     checkpoint: int | None = None
+    start: Start = field(default_factory=GivenStart)
 
     def __post_init__(self) -> None:
-        for name in ("truncate", "checkpoint"):
-            if getattr(self, name) is not None:
-                positive_integer(name, getattr(self, name))
+        if self.truncate is not None:
+            natural("truncate", self.truncate)
+        if self.checkpoint is not None:
+            positive_integer("checkpoint", self.checkpoint)
+        instance("start", self.start, Start, "bilevel.hypergradients.LearnedStart()")
 
     def estimate(
         self,
@@ -57,20 +66,21 @@ class ITD(Differentiation):
                 "Use GradientDescent or SGD, or AID, which takes any inner solver."
             )
         steps = inner.plan(streams)
-        first = max(0, len(steps) - (self.truncate or len(steps)))
+        first = 0 if self.truncate is None else max(0, len(steps) - self.truncate)
         y_D, kept = self._descend(oracle, x, y, steps, first)
 
         h, r = oracle.outer_gradient(x, y_D)
-        total = torch.zeros_like(r)
+        total, last = torch.zeros_like(r), r.clone
         for t, y_t in self._backwards(oracle, x, steps, first, kept):
-            alpha = steps[t].lr
-            around = oracle.linearize(x, y_t, steps[t].rows)
+            r = last()
+            alpha, around = steps[t].lr, oracle.linearize(x, y_t, steps[t].rows)
             h = h.sub(around.cross(r), alpha=alpha)
             total.add_(r, alpha=alpha)
-            if t > first:
-                r = r.sub(around.hvp(r), alpha=alpha)
+            last = functools.partial(_step_back, around, r, alpha)
+        if first == 0:
+            h = self.start.add_covector(oracle, x, h, last)
         return Estimate(
-            h,
+            oracle.pull(x, h),
             InnerSolution(y_D, InnerStatus.STEP_LIMIT, len(steps)),
             LinearSolution(total, LinearStatus.STEP_LIMIT, len(steps) - first, residual=None),
         )
@@ -98,3 +108,8 @@ class ITD(Differentiation):
             for t in range(end - 1, start - 1, -1):
                 yield t, stretch.pop()
             end = start
+
+
+def _step_back(around: Linearization, r: Tensor, alpha: float) -> Tensor:
+    """(I − α ∇²y g) r."""
+    return r.sub(around.hvp(r), alpha=alpha)

@@ -20,6 +20,7 @@ class AutogradOracle(Oracle):
         self.x_size, self.y_size = problem.x_structure.size, problem.y_structure.size
         self.inner_rows = None if problem.inner_data is None else len(problem.inner_data)
         self.outer_rows = None if problem.outer_data is None else len(problem.outer_data)
+        self.shared_batch, self.chunk = problem.shared_batch, problem.chunk
         self.dtype, self.device = problem.dtype, problem.device
 
     def outer_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
@@ -53,6 +54,43 @@ class AutogradOracle(Oracle):
         value = self.problem.inner_loss(x, y, rows)
         (gradient,) = _derivatives(value, y, create_graph=True)
         return _GraphLinearization(x, y, gradient)
+
+    def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
+        return covector
+
+    def start(self, x: Tensor, y: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.problem.start(x, y)
+
+    @torch.enable_grad()
+    def pull_start(self, x: Tensor, r: Tensor, rows: Rows = None) -> Tensor:
+        x = _leaf(x)
+        return _derivatives(self.problem.start(x, r.detach()) @ r, x)[0]
+
+
+class Recording:
+    """z = φ(x) with its graph, for one vector-Jacobian product; `bytes` is what the graph holds."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], x: Tensor) -> None:
+        self._x, saved = _leaf(x), dict[int, int]()
+
+        def note(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            saved[storage.data_ptr()] = storage.nbytes()
+            return tensor.detach()  # itself, it would hold the graph that holds it: a leak
+
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, _unchanged):
+            self._z = function(self._x)
+        self.value, self.bytes = self._z.detach(), sum(saved.values())
+
+    def pull(self, covector: Tensor) -> Tensor:
+        """(∂φ/∂x)' covector; the graph is gone after it."""
+        (product,) = torch.autograd.grad(self._z, self._x, covector, materialize_grads=True)
+        return product
+
+
+def _unchanged(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 class _GraphLinearization(Linearization):

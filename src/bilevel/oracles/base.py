@@ -1,6 +1,10 @@
 """The narrow waist: everything that an algorithm may ask of a problem.
 
 All vectors are flat. `rows` names rows of the inner data (of the outer data for f), None all.
+
+Derivatives by x come as covectors, which can be added; `pull` makes a vector of x from their sum.
+For most oracles the two are the same. Where x enters through features (a few-shot embedding),
+covectors are of the features, and the pass back through the network is paid for once.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ class Linearization(ABC):
 
     @abstractmethod
     def cross(self, v: Tensor) -> Tensor:
-        """∇x∇y g(x, y) v, the vector of ∂/∂x ⟨∇y g(x, y), v⟩."""
+        """∇x∇y g(x, y) v, the covector of ∂/∂x ⟨∇y g(x, y), v⟩."""
 
     @abstractmethod
     def diagonal(self) -> Tensor:
@@ -46,6 +50,8 @@ class Oracle(ABC):
     y_size: int
     inner_rows: int | None  # rows of the data of g, None without data
     outer_rows: int | None
+    shared_batch: int | None  # rows that an outer step shows to both losses; None for all
+    chunk: int | None  # rows of a shared batch that are worked on at a time; None for all
     seed: int
     dtype: torch.dtype
     device: torch.device
@@ -60,7 +66,7 @@ class Oracle(ABC):
 
     @abstractmethod
     def outer_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> tuple[Tensor, Tensor]:
-        """(∇x f, ∇y f)."""
+        """(∇x f, ∇y f), the first a covector."""
 
     @abstractmethod
     def inner_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
@@ -75,6 +81,18 @@ class Oracle(ABC):
     @abstractmethod
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linearization:
         """∇y g around (x, y), ready for products."""
+
+    @abstractmethod
+    def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
+        """The derivative by x that a covector stands for."""
+
+    @abstractmethod
+    def start(self, x: Tensor, y: Tensor) -> Tensor:
+        """Where the inner steps start, if the problem makes it depend on x; else y."""
+
+    @abstractmethod
+    def pull_start(self, x: Tensor, r: Tensor, rows: Rows = None) -> Tensor:
+        """The covector of ∂/∂x ⟨start(x), r⟩."""
 
     def streams(self, step: int) -> Streams:
         """The random choices of outer step `step`."""

@@ -39,6 +39,7 @@ class CountingOracle(Oracle):
     - `jv` counts cross products ∇x∇y g · v, `hv` Hessian-vector products ∇²y g · v. A
       linearisation by itself is free: only the products made with it count;
     - values of f and g are free, and so are the Hessian's diagonal and approximate inverse;
+    - where a shared batch is worked on in chunks, each chunk's calls count;
     - the same names with `_samples` count each call as often as its batch has rows (once, for
       a loss without data).
     """
@@ -48,6 +49,7 @@ class CountingOracle(Oracle):
         self._tally: dict[str, int] = dict(start or Counts())
         self.x_size, self.y_size = oracle.x_size, oracle.y_size
         self.inner_rows, self.outer_rows = oracle.inner_rows, oracle.outer_rows
+        self.shared_batch, self.chunk = oracle.shared_batch, oracle.chunk
         self.seed, self.dtype, self.device = oracle.seed, oracle.dtype, oracle.device
 
     @property
@@ -82,6 +84,15 @@ class CountingOracle(Oracle):
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linearization:
         n = _samples(rows, self.inner_rows)
         return _CountingLinearization(self, self.oracle.linearize(x, y, rows), n)
+
+    def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
+        return self.oracle.pull(x, covector, rows)
+
+    def start(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.oracle.start(x, y)
+
+    def pull_start(self, x: Tensor, r: Tensor, rows: Rows = None) -> Tensor:
+        return self.oracle.pull_start(x, r, rows)
 
 
 class _CountingLinearization(Linearization):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bilevel.heads import HeadForm, NetworkForm
 from bilevel.oracles.autograd import AutogradOracle
 from bilevel.oracles.base import Oracle
+from bilevel.oracles.heads import HeadOracle
+from bilevel.oracles.networks import NetworkOracle
 from bilevel.oracles.softmax import SoftmaxOracle
 from bilevel.problem import Problem
 from bilevel.softmax import SoftmaxForm
@@ -11,6 +14,12 @@ from bilevel.softmax import SoftmaxForm
 
 def make_oracle(problem: Problem, seed: int = 0) -> Oracle:
     """Closed forms where the problem has them, automatic differentiation elsewhere."""
-    if isinstance(problem.closed_form, SoftmaxForm):
-        return SoftmaxOracle(problem.closed_form, seed)
+    form = problem.closed_form
+    if isinstance(form, SoftmaxForm):
+        return SoftmaxOracle(form, seed)
+    if isinstance(form, HeadForm):
+        assert problem.inner_data is not None
+        return HeadOracle(form, problem.inner_data, problem.shared_batch, problem.chunk, seed)
+    if isinstance(form, NetworkForm):
+        return NetworkOracle(problem, seed)
     return AutogradOracle(problem, seed)

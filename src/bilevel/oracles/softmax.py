@@ -35,6 +35,7 @@ class SoftmaxOracle(Oracle):
         penalties = form.penalty_shape
         self._penalties_size = 0 if penalties is None else torch.Size(penalties).numel()
         self.x_size = self._weights_size + self._penalties_size
+        self.shared_batch = self.chunk = None
         self.dtype, self.device = form.train.dtype, form.train.device
 
     def outer_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
@@ -64,6 +65,15 @@ class SoftmaxOracle(Oracle):
 
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linearization:
         return _SoftmaxLinearization(self, x, self._matrix(y), self._train.take(rows), rows)
+
+    def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
+        return covector
+
+    def start(self, x: Tensor, y: Tensor) -> Tensor:
+        return y
+
+    def pull_start(self, x: Tensor, r: Tensor, rows: Rows = None) -> Tensor:
+        return torch.zeros_like(x)
 
     def labels(self, rows: Rows) -> Tensor:
         return _take(self.form.train_labels, rows)

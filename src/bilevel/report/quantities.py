@@ -55,6 +55,7 @@ METRICS = (
     Metric("validation_loss", "Validation loss", "low", "log if wide"),
     Metric("test_loss", "Test loss", "low", "log if wide"),
     Metric("train_loss", "Train loss", "low", "log if wide"),
+    Metric("train_accuracy", "Train accuracy", "high", "linear"),
     Metric("test_accuracy", "Test accuracy", "high", "linear"),
     Metric("detection_auc", "AUC of the wrong labels", "high", "linear"),
     Metric("hypergradient_norm", "Hypergradient norm", "neither", "log"),

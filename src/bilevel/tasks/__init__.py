@@ -12,7 +12,7 @@ def kinds() -> dict[str, type[Task]]:
     Example:
         >>> from bilevel.tasks import kinds
         >>> print(*kinds())
-        hyper-cleaning per-feature
+        few-shot hyper-cleaning per-feature
     """
     found = defined_in(sys.modules[__name__], Task).values()
     return dict(sorted((task.kind, task) for task in found))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from bilevel.datasets import Dataset
+from bilevel.algorithms import DoubleLoop
 from bilevel.problem import Problem
 from bilevel.structure import Variables
 
@@ -21,10 +21,18 @@ class Instance:
     Args:
         problem: the two losses with their data.
         measure: x, y -> numbers by name. Losses and accuracies are those of the model y.
+        measure_adapted: algorithm, k -> what takes the place of `measure` after outer step k, for
+            models that adapt to new tasks by the algorithm's own inner solver.
     """
 
     problem: Problem
     measure: Measure
+    measure_adapted: Callable[[DoubleLoop, int], Measure] | None = None
+
+    def measure_after(self, algorithm: DoubleLoop, step: int) -> Measure:
+        """What measures x and y after outer step `step` of an algorithm."""
+        adapted = self.measure_adapted
+        return self.measure if adapted is None else adapted(algorithm, step)
 
 
 class Task(ABC):
@@ -37,5 +45,9 @@ class Task(ABC):
     kind: ClassVar[str]
 
     @abstractmethod
-    def build(self, data: Dataset, seed: int) -> Instance:
+    def load(self, data: str) -> Any:
+        """The data set of this name, as `build` takes it."""
+
+    @abstractmethod
+    def build(self, data: Any, seed: int) -> Instance:
         """The problem on these data; `seed` decides every random choice in it."""

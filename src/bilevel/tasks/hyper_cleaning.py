@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from bilevel.arguments import non_negative, positive, positive_integer
-from bilevel.datasets import Dataset, corrupt
+from bilevel.datasets import Dataset, corrupt, load
 from bilevel.errors import UserError
 from bilevel.softmax import Ridge, SigmoidWeights, add_bias, softmax_problem
 from bilevel.structure import Variables
@@ -66,6 +66,9 @@ class HyperCleaning(Task):
             non_negative("mean", self.mean)
         if self.std is not None:
             positive("std", self.std)
+
+    def load(self, data: str) -> Dataset:
+        return load(data)
 
     def build(self, data: Dataset, seed: int) -> Instance:
         X, labels = data.train

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bilevel.arguments import positive
 from bilevel.data import torch_csr
-from bilevel.datasets import Dataset
+from bilevel.datasets import Dataset, load
 from bilevel.softmax import PerFeature, softmax_problem
 from bilevel.structure import Variables
 from bilevel.tasks.base import Instance, Task
@@ -46,6 +46,9 @@ class PerFeatureRegularisation(Task):
             raise ValueError(
                 f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}"
             )
+
+    def load(self, data: str) -> Dataset:
+        return load(data)
 
     def build(self, data: Dataset, seed: int) -> Instance:
         X, labels = data.train

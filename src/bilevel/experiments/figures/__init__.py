@@ -15,7 +15,7 @@ def figure_names() -> list[str]:
 
     Example:
         >>> figure_names()
-        ['figure-4a', 'figure-4b', 'figure-5', 'figure-6']
+        ['figure-2', 'figure-3', 'figure-4a', 'figure-4b', 'figure-5', 'figure-6']
     """
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 

@@ -1,0 +1,64 @@
+"""MAML: what is learned outside is where the inner steps start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.registry import register
+from bilevel.arguments import Schedule, at
+from bilevel.hypergradients.itd import ITD
+from bilevel.hypergradients.start import LearnedStart
+from bilevel.inner.gradient_descent import GradientDescent
+
+
+@register(
+    "maml",
+    paper="Finn, Abbeel & Levine, ICML 2017; ANIL: Raghu, Raghu, Bengio & Vinyals, ICLR 2020",
+    cost="Gc(f) 2, Gc(g) D, JV D, HV D",
+    demo={"inner_steps": 20, "inner_lr": 0.3, "outer_lr": 0.3},
+)
+@dataclass(frozen=True, kw_only=True)
+class MAML(DoubleLoop):
+    """D gradient steps from y0(x), and the gradient of f(x, y^D(x)) through them and the start.
+
+    Give the problem's y0 as a function of x. If y is all the parameters of a network for each
+    task, and x their common start, it is MAML; if y is the last layer alone, and x the other
+    layers with the last layer's start, it is ANIL. Where y0 does not depend on x, it is ITD-BiO
+    without a warm start.
+
+    Args:
+        inner_steps: D, or a schedule k -> D_k.
+        inner_lr: α.
+        warm_start: False here: the start is the problem's.
+
+    Example:
+        A start from which one step gets close to two targets.
+
+        >>> import torch, bilevel
+        >>> targets = torch.tensor([1.0, 3.0])
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: ((y - targets) ** 2).mean(),
+        ...     inner=lambda x, y: ((y - targets) ** 2).sum() / 2,
+        ...     x0=torch.zeros(1), y0=lambda x: x.expand(2))
+        >>> algorithm = bilevel.algorithms.MAML(inner_steps=1, inner_lr=0.5, outer_lr=1.0)
+        >>> bilevel.minimize(problem, algorithm, steps=40).x
+        tensor([2.0000])
+    """
+
+    inner_steps: int | Schedule = 5
+    inner_lr: float = 0.1
+    warm_start: bool = False
+
+    def start(self) -> LearnedStart:
+        return LearnedStart()
+
+    def inner_solver(self, k: int) -> GradientDescent:
+        return GradientDescent(at(self.inner_steps, k), self.inner_lr)
+
+    def differentiation(self, k: int) -> ITD:
+        return ITD(start=self.start())
+
+    def cost(self, k: int) -> dict[str, int]:
+        D = at(self.inner_steps, k)
+        return {"gc_f": 2, "gc_g": D, "jv": D, "hv": D}

@@ -1,0 +1,150 @@
+"""Pictures of the user's own, from folders."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from bilevel.errors import UserError
+
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+_THUMBNAIL = (96, 96)
+_DEEP = ("I", "F")  # Pillow's modes of more than 8 bits a channel begin so
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A picture, as the model and as the reader sees it.
+
+    Args:
+        file: where it lies.
+        name: to show.
+        size: width and height in the file.
+        pixels: uint8, (height, width, channels) of the model.
+        thumbnail: a small Pillow image.
+        digest: equal for files with the same content.
+    """
+
+    file: Path
+    name: str
+    size: tuple[int, int]
+    pixels: NDArray[np.uint8]
+    thumbnail: Any
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Opens pictures.
+
+    Args:
+        shape: channels, height and width that the model needs.
+        invert: make black white.
+    """
+
+    shape: tuple[int, int, int]
+    invert: bool = False
+
+    def read(self, file: Path, name: str) -> Picture:
+        """Raises UserError, with the file's name, unless it is one whole picture."""
+        channels, height, width = self.shape
+        try:
+            digest = hashlib.sha256(file.read_bytes()).digest()
+            with Image.open(file) as opened:
+                picture = _upright(file, opened)
+        except UserError:
+            raise
+        # Decoders tell of damage by any of these.
+        except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+            raise UserError(f"{file} is not a picture that can be read: {error}") from error
+        seen = picture.convert("L" if channels == 1 else "RGB")
+        seen = ImageOps.invert(seen) if self.invert else seen
+        if seen.size != (width, height):
+            seen = seen.resize((width, height), Image.Resampling.LANCZOS)
+        pixels = np.asarray(seen).reshape(height, width, channels)
+        thumbnail = picture.copy()
+        thumbnail.thumbnail(_THUMBNAIL)
+        return Picture(file, name, picture.size, pixels, thumbnail, digest)
+
+
+def _upright(file: Path, opened: Image.Image) -> Image.Image:
+    """An RGB or grey picture with the camera's turn undone, on white where it is transparent."""
+    # Phones put a second picture after the first one (MPO); that is no animation.
+    if getattr(opened, "is_animated", False) and opened.format != "MPO":
+        raise UserError(f"{file} holds several pictures: save one of them in a file of its own")
+    if opened.mode.startswith(_DEEP):
+        raise UserError(f"{file} has more than 8 bits a channel ({opened.mode}): save it with 8")
+    upright = ImageOps.exif_transpose(opened)
+    if "A" in upright.getbands() or "transparency" in upright.info:
+        over = upright.convert("RGBA")
+        ground = Image.new("RGBA", over.size, "white")
+        return Image.alpha_composite(ground, over).convert("RGB")
+    return upright.convert("L" if upright.mode in ("1", "L") else "RGB")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a folder: pictures by class, pictures in none, and what is passed over."""
+
+    classes: dict[str, list[Path]]
+    loose: list[Path]
+    ignored: list[Path]
+
+
+def look_into(folder: Path) -> Listing:
+    """The pictures in a folder and in its folders, by their names' endings, in order of names."""
+    if not folder.exists():
+        raise UserError(f"there is no folder {folder}")
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file: name a folder of pictures")
+    try:
+        loose, others = _pictures(folder)
+        classes, ignored = {}, [path for path in others if not path.is_dir()]
+        for inside in filter(Path.is_dir, others):
+            classes[inside.name], rest = _pictures(inside)
+            ignored += rest
+    except OSError as error:
+        raise UserError(f"cannot look into {folder}: {error}") from error
+    return Listing(classes, loose, ignored)
+
+
+def _pictures(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The pictures, and everything else that is not hidden."""
+    shown = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    found = [path for path in shown if path.suffix.lower() in SUFFIXES and not path.is_dir()]
+    return found, [path for path in shown if path not in set(found)]
+
+
+def check_sizes(pictures: Sequence[Picture]) -> None:
+    """Refuse pictures of different sizes: one of them may be there by mistake."""
+    first = pictures[0]
+    for other in pictures:
+        if other.size != first.size:
+            raise UserError(
+                f"the pictures have different sizes: {first.file} has {_times(first.size)} "
+                f"pixels, {other.file} has {_times(other.size)}; give --resize if that is right"
+            )
+
+
+def size_notes(pictures: Sequence[Picture], shape: tuple[int, int, int]) -> Iterator[str]:
+    """What was done to pictures to make them fit the model."""
+    channels, height, width = shape
+    other = [picture for picture in pictures if picture.size != (width, height)]
+    if other:
+        yield (
+            f"{len(other):,} of {len(pictures):,} pictures were resized to {width}×{height}, "
+            "the model's size, without regard to their proportions"
+        )
+    if channels == 1 and any(picture.thumbnail.mode != "L" for picture in pictures):
+        yield "the model sees grey: colours were taken away"
+
+
+def _times(size: tuple[int, int]) -> str:
+    return f"{size[0]}×{size[1]}"

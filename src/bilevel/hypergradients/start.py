@@ -1,0 +1,51 @@
+"""Where the inner steps start, and what that start owes to x."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bilevel.oracles.base import Oracle
+
+
+class Start(ABC):
+    """The first inner iterate y^0."""
+
+    @abstractmethod
+    def point(self, oracle: Oracle, x: Tensor, y: Tensor) -> Tensor:
+        """y^0, where y is what the loop would start from."""
+
+    @abstractmethod
+    def add_covector(
+        self, oracle: Oracle, x: Tensor, h: Tensor, last: Callable[[], Tensor]
+    ) -> Tensor:
+        """h + ∂/∂x ⟨y^0(x), r⟩, where `last` gives r at the price of one more product."""
+
+
+@dataclass(frozen=True)
+class GivenStart(Start):
+    """y^0 is where the loop stands: the last y, or y0."""
+
+    def point(self, oracle: Oracle, x: Tensor, y: Tensor) -> Tensor:
+        return y
+
+    def add_covector(
+        self, oracle: Oracle, x: Tensor, h: Tensor, last: Callable[[], Tensor]
+    ) -> Tensor:
+        return h
+
+
+@dataclass(frozen=True)
+class LearnedStart(Start):
+    """y^0 is the problem's y0 as a function of x."""
+
+    def point(self, oracle: Oracle, x: Tensor, y: Tensor) -> Tensor:
+        return oracle.start(x, y)
+
+    def add_covector(
+        self, oracle: Oracle, x: Tensor, h: Tensor, last: Callable[[], Tensor]
+    ) -> Tensor:
+        return h + oracle.pull_start(x, last())
