@@ -1,6 +1,6 @@
 """Few-shot learning: a meta-iteration of ours against the one-task-at-a-time loop, in one run.
 
-    python benchmarks/few_shot.py [-o docs/benchmarks/few-shot.md] [--threads 2] [--repeats 3]
+    python benchmarks/few_shot.py [-o few-shot.md] [--threads 2] [--repeats 3] [--keep-memory]
 
 32 tasks, 5-way 5-shot with 5 query images a class, D = 5 and 20 inner steps of the head, images of
 84×84 with 32 filters and of 32×32 with 64. The loop is what users of learn2learn write: for each
@@ -28,20 +28,24 @@ import bilevel
 from bilevel.algorithms import MAML, AIDBiO
 from bilevel.datasets import Images
 from bilevel.few_shot import FourBlocks, LearnedHead, Tasks, ZeroHead, few_shot_problem
+from bilevel.memory import keep_freed_memory
 from bilevel.oracles import make_oracle
 
 TASKS, WAYS, SHOTS, QUERIES, RATE = 32, 5, 5, 5, 0.1
 SIZES = {84: 32, 32: 64}
 
 
-def textbook(filters: int, weights: list[Tensor]) -> nn.Module:
+def textbook(embedding: FourBlocks) -> nn.Module:
     """The same network in plain torch layers."""
     blocks: list[nn.Module] = []
-    for weight in weights:
-        convolution = nn.Conv2d(weight.shape[1], filters, 3, padding=1)
+    for weight, scale in zip(embedding.weights, embedding.scales, strict=True):
+        filters, inputs = weight.shape[:2]
+        convolution = nn.Conv2d(inputs, filters, 3, padding=1)
+        normalisation = nn.BatchNorm2d(filters)
         with torch.no_grad():
             convolution.weight.copy_(weight)
-        blocks += [convolution, nn.BatchNorm2d(filters), nn.ReLU(), nn.MaxPool2d(2)]
+            normalisation.weight.copy_(scale)
+        blocks += [convolution, normalisation, nn.ReLU(), nn.MaxPool2d(2)]
     return nn.Sequential(*blocks, nn.Flatten())
 
 
@@ -92,8 +96,9 @@ class Setting:
         with torch.no_grad():
             head.weight.copy_(start[:-1].T)
             head.bias.copy_(start[-1])
-        network = textbook(SIZES[size], list(embedding.weights))
-        rows = source.rows(torch.arange(tasks))
+        network = textbook(embedding)
+        # As torch's own loaders lay images out; `Tasks` lays them out channels last.
+        rows = source.rows(torch.arange(tasks)).contiguous()
         return Setting(problem, ridge, network.to(dtype), head.to(dtype), rows)
 
     def loop(self, steps: int) -> None:
@@ -152,7 +157,12 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument(
+        "--keep-memory", action="store_true", help="keep_freed_memory(), for all contestants"
+    )
     options = parser.parse_args()
+    if options.keep_memory:
+        keep_freed_memory()
     torch.set_num_threads(options.threads)
     lines = [
         "| images | D | contestant | seconds, median (least to most) | ratio to the loop |",
@@ -177,7 +187,8 @@ def main() -> None:
         options.output.write_text(
             "# Few-shot learning: seconds per meta-iteration\n\n"
             f"Made by `python benchmarks/few_shot.py --threads {options.threads} --repeats "
-            f"{options.repeats}`, all in one run on 2 shared cores; contestants take turns. "
+            f"{options.repeats}{' --keep-memory' * options.keep_memory}`, all in one run on 2 "
+            "shared cores; contestants take turns. "
             f"{TASKS} tasks, 5-way 5-shot, 5 query images a class. `bilevel, ANIL` gives the same "
             "derivative as the loop: in double precision to 1e-8 or better, which is checked.\n\n"
             + "\n".join(lines)
