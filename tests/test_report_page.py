@@ -14,6 +14,7 @@ from bilevel.report import (
     Cell,
     Code,
     Facts,
+    Gallery,
     Image,
     Notice,
     Page,
@@ -21,6 +22,7 @@ from bilevel.report import (
     Plots,
     Section,
     Table,
+    Tile,
     look,
 )
 from bilevel.report.palette import DARK_THEME, LIGHT_THEME, colourway, dark_colours
@@ -45,6 +47,7 @@ def test_every_kind_of_block_is_rendered():
         Table("Rows", ["name", "n"], [["a", 1], ["b", Cell("two", 2, strong=True)]], "A note."),
         plots(),
         Image(b"png", "a picture", "Its caption"),
+        Gallery("Some", {"one": [Tile(Image(b"small", "a tile"), ["its line"], True)], "none": []}),
         Code("file.toml", "x = 1 < 2"),
     ).html()
     for text in (
@@ -58,6 +61,9 @@ def test_every_kind_of_block_is_rendered():
         "A note.",
         'aria-label="A falling line"',
         f'<img src="data:image/png;base64,{base64.b64encode(b"png").decode()}" alt="a picture">',
+        '<div class="tile marked">',
+        base64.b64encode(b"small").decode(),
+        "<span>its line</span>",
         "<code>x = 1 &lt; 2</code>",
     ):
         assert text in html
@@ -78,6 +84,7 @@ def test_hostile_text_is_shown_and_never_run():
                     Table(HOSTILE, [HOSTILE], [[HOSTILE]], HOSTILE),
                     Plots([Panel(HOSTILE, view, HOSTILE)], HOSTILE, HOSTILE),
                     Image(b"", HOSTILE, HOSTILE),
+                    Gallery(HOSTILE, {HOSTILE: [Tile(Image(b"", HOSTILE), [HOSTILE])]}, HOSTILE),
                     Code(HOSTILE, HOSTILE),
                 ],
             )

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import base64
 import io
+from collections.abc import Sequence
 from pathlib import Path
-
-from markupsafe import Markup
 
 import bilevel
 from bilevel.few_shot.checkpoint import Checkpoint
 from bilevel.few_shot.labelling import Labelled, Prepared
 from bilevel.few_shot.picture_folders import Picture
-from bilevel.report import Block, Cell, Code, Facts, Notice, Page, Section, Table
+from bilevel.report import (
+    Block,
+    Cell,
+    Code,
+    Facts,
+    Gallery,
+    Image,
+    Notice,
+    Page,
+    Section,
+    Table,
+    Tile,
+)
 
 _SHOWN = 300  # query pictures
 _SHOWN_SHOTS = 20  # support pictures a class
-_STYLE = "height: 4.5rem; vertical-align: middle; margin: 0 0.35rem 0.35rem 0; "
-_FRAME = "outline: 3px solid var(--warning); "
-_TILE = (
-    "display: inline-block; width: 5.5rem; padding: 0.2rem; vertical-align: top; "
-    "font-size: 0.75rem; line-height: 1.35; overflow-wrap: anywhere"
-)
 _SMALL = 64  # pixels; below it, a picture is shown in squares and not as a blur
 
 
@@ -53,14 +57,14 @@ def _lead(labelled: Labelled) -> str:
     return f"{lead} Of {len(right)} labels, {sum(right)} ({share:.1%}) agree with the folder."
 
 
-def _support(prepared: Prepared) -> Table:
-    rows = [
-        [name, Markup("").join(map(_image, prepared.support[name][:_SHOWN_SHOTS]))]
+def _support(prepared: Prepared) -> Gallery:
+    groups = {
+        name: [_tile(picture) for picture in prepared.support[name][:_SHOWN_SHOTS]]
         for name in prepared.classes
-    ]
+    }
     more = prepared.shots - _SHOWN_SHOTS
     note = f"The first {_SHOWN_SHOTS} of {prepared.shots} pictures a class." if more > 0 else ""
-    return Table("The pictures of each class", ["class", "pictures"], rows, note)
+    return Gallery("The pictures of each class", groups, note)
 
 
 def _labels(labelled: Labelled) -> list[Block]:
@@ -75,28 +79,22 @@ def _labels(labelled: Labelled) -> list[Block]:
         notes.append(
             f"The first {_SHOWN} of {len(prepared.query):,} pictures are shown; labels.csv has all."
         )
-    groups = {name: [i for i in shown if labelled.labels[i] == name] for name in prepared.classes}
-    rows = [[name, _group(labelled, group)] for name, group in groups.items()]
-    pictures = Table(
-        "The pictures that were asked about", ["label", "pictures"], rows, " ".join(notes)
-    )
+    surest = sorted(shown, key=lambda i: -labelled.certainty[i])
+    groups = {
+        name: [_asked(labelled, i) for i in surest if labelled.labels[i] == name]
+        for name in prepared.classes
+    }
+    pictures = Gallery("The pictures that were asked about", groups, " ".join(notes))
     return [pictures] if prepared.truth is None else [pictures, _confusions(labelled)]
 
 
-def _group(labelled: Labelled, numbers: list[int]) -> Markup:
-    """Pictures of one label, the surest first."""
-    ordered = sorted(numbers, key=lambda i: -labelled.certainty[i])
-    return Markup("").join(_asked(labelled, i) for i in ordered) or Markup("–")
-
-
-def _asked(labelled: Labelled, i: int) -> Markup:
+def _asked(labelled: Labelled, i: int) -> Tile:
     """A query picture, with the probability of its label and with its folder if that differs."""
     truth, right = labelled.prepared.truth, labelled.right
-    wrong = truth is not None and right is not None and not right[i]
-    picture = _image(labelled.prepared.query[i], _FRAME if wrong else "")
-    words = Markup("{:.0%}").format(labelled.certainty[i])
-    words += Markup("<br>✗ {}").format(truth[i]) if truth and wrong else ""
-    return Markup('<span style="{}">{}<br>{}</span>').format(_TILE, picture, words)
+    lines = [f"{labelled.certainty[i]:.0%}"]
+    if truth is None or right is None or right[i]:
+        return _tile(labelled.prepared.query[i], lines)
+    return _tile(labelled.prepared.query[i], [*lines, f"✗ {truth[i]}"], marked=True)
 
 
 def _confusions(labelled: Labelled) -> Table:
@@ -111,17 +109,13 @@ def _confusions(labelled: Labelled) -> Table:
     return Table("Folders and labels", ["folder", *classes], rows, note)
 
 
-def _image(picture: Picture, frame: str = "") -> Markup:
-    """The picture as HTML. Its name is escaped; the rest is ours."""
+def _tile(picture: Picture, lines: Sequence[str] = (), marked: bool = False) -> Tile:
+    small = max(picture.size) <= _SMALL
+    kind = "jpeg" if picture.thumbnail.mode == "RGB" and not small else "png"
     stream = io.BytesIO()
-    photo = picture.thumbnail.mode == "RGB" and max(picture.size) > _SMALL
-    kind = "jpeg" if photo else "png"
     picture.thumbnail.save(stream, kind)
-    source = f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"
-    rendering = "auto" if max(picture.size) > _SMALL else "pixelated"
-    style = f"{_STYLE}{frame}image-rendering: {rendering}"
-    html = '<img src="{}" alt="{}" title="{}" loading="lazy" style="{}">'
-    return Markup(html).format(source, picture.name, picture.name, style)
+    image = Image(stream.getvalue(), picture.name, media_type=f"image/{kind}")
+    return Tile(image, lines, marked, sharp=small)
 
 
 def _facts(checkpoint: Checkpoint) -> Facts:

@@ -9,12 +9,14 @@ from bilevel.report.blocks import (
     Cell,
     Code,
     Facts,
+    Gallery,
     Image,
     Notice,
     Panel,
     Plots,
     Section,
     Table,
+    Tile,
 )
 from bilevel.report.page import Page
 from bilevel.report.palette import look
@@ -24,6 +26,7 @@ __all__ = [
     "Cell",
     "Code",
     "Facts",
+    "Gallery",
     "Image",
     "Notice",
     "Page",
@@ -31,5 +34,6 @@ __all__ = [
     "Plots",
     "Section",
     "Table",
+    "Tile",
     "look",
 ]

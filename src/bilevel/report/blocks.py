@@ -144,6 +144,32 @@ class Image:
 
 
 @dataclass(frozen=True)
+class Tile:
+    """A small picture of a gallery.
+
+    Args:
+        image: the picture.
+        lines: what stands under it.
+        marked: framed, to be noticed.
+        sharp: its pixels are shown as squares, and not blurred.
+    """
+
+    image: Image
+    lines: Sequence[str] = ()
+    marked: bool = False
+    sharp: bool = False
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Small pictures in groups, each with a name."""
+
+    caption: str
+    groups: Mapping[str, Sequence[Tile]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Code:
     """Text as it stands in a file, folded under a summary."""
 
@@ -151,7 +177,7 @@ class Code:
     text: str
 
 
-Block = str | Notice | Facts | Table | Plots | Image | Code  # a str is a paragraph
+Block = str | Notice | Facts | Table | Plots | Image | Gallery | Code  # a str is a paragraph
 
 
 @dataclass(frozen=True)
