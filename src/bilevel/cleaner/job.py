@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from bilevel.cleaner.features import class_numbers, encode, kinds_of_columns
-from bilevel.cleaner.folder import check_folder, filled
 from bilevel.cleaner.report import write_report
 from bilevel.cleaner.request import Prepared, Request
 from bilevel.cleaner.tables import Table
@@ -19,6 +18,7 @@ from bilevel.cleaning import Cleaning, clean, registered
 from bilevel.errors import UserError
 from bilevel.holdout import Array
 from bilevel.loop import Callback
+from bilevel.output_folder import check_folder, filled
 from bilevel.softmax import add_bias
 
 _FEW = 5  # trusted rows of a class

@@ -63,10 +63,10 @@ def sweep(
     storage. With as many processes as cores, set OMP_NUM_THREADS=1.
     """
     from bilevel.experiments.experiment import load
-    from bilevel.experiments.folder import write_text
     from bilevel.experiments.progress import RunsBar
     from bilevel.experiments.sweep import METRIC
     from bilevel.experiments.sweep import sweep as search
+    from bilevel.whole_files import write_text
 
     chosen = load(experiment).with_limits(seconds=budget)
     if storage is None:

@@ -14,53 +14,24 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-import bilevel
 from bilevel.algorithms import State
+from bilevel.environment import about
 from bilevel.errors import UserError
 from bilevel.experiments.experiment import Experiment, parse
 from bilevel.oracles import Counts
 from bilevel.result import Result
 from bilevel.structure import Structure
+from bilevel.whole_files import replacing, write_text
 
 Line = dict[str, Any]
 _CHECKPOINT = "checkpoint.pt"
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of `path` when all went well.
-
-    Example:
-        >>> import tempfile
-        >>> target = Path(tempfile.mkdtemp()) / "a.txt"
-        >>> with replacing(target) as part:
-        ...     _ = part.write_text("whole")
-        >>> target.read_text()
-        'whole'
-    """
-    part = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        yield part
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    with replacing(path) as part:
-        part.write_text(text, encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -163,21 +134,6 @@ class RunFolder:
                 f"{self.folder} holds runs with another {', '.join(different)}: choose another "
                 "folder with -o, or delete it"
             )
-
-
-def about(command: str) -> dict[str, Any]:
-    """What a reader needs to know of the machine and the versions."""
-    return {
-        "bilevel": bilevel.__version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": command,
-    }
 
 
 def _json_line(line: Line) -> str:

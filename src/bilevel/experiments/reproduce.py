@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from bilevel.experiments.experiment import load
-from bilevel.experiments.folder import write_text
 from bilevel.experiments.runner import Notify, run_experiment
 from bilevel.experiments.verdicts import Evidence, Figure, Row, to_json, to_markdown
+from bilevel.whole_files import write_text
 
 
 def reproduce(

@@ -18,8 +18,8 @@ from torch import Tensor
 import bilevel
 from bilevel.algorithms import State
 from bilevel.errors import UserError
-from bilevel.experiments.folder import replacing
 from bilevel.few_shot.settings import Settings
+from bilevel.whole_files import replacing
 
 _FORMAT = "bilevel few-shot checkpoint 1"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from bilevel.datasets import ImageClasses, ImageOrigin, Images
 from bilevel.errors import UserError
-from bilevel.experiments.folder import write_text
 from bilevel.few_shot.checkpoint import Checkpoint
 from bilevel.few_shot.scores import Accuracy, accuracy
 from bilevel.few_shot.settings import check_classes
+from bilevel.whole_files import write_text
 
 
 @dataclass(frozen=True)

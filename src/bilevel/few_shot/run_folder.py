@@ -21,11 +21,12 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+from bilevel.environment import about
 from bilevel.errors import UserError
-from bilevel.experiments.folder import about, write_text
 from bilevel.few_shot import checkpoint
 from bilevel.few_shot.checkpoint import Best, Checkpoint, Point
 from bilevel.few_shot.settings import Settings
+from bilevel.whole_files import write_text
 
 
 @dataclass(frozen=True)
