@@ -35,13 +35,14 @@ _LEVELS = [
         "structure",
         "untouched",
     },
-    {"heads", "problem", "softmax"},
+    {"heads", "problem", "quadratics", "softmax"},
     {"oracles"},
     {"linear"},
     {"inner"},
+    {"theory"},
     {"hypergradients"},
     {"algorithms"},
-    {"check", "evaluate", "loop", "result"},
+    {"certificates", "check", "evaluate", "loop", "result"},
 ]
 _TOP = len(_LEVELS)
 # What the files of algorithms/ are made with; every other file there is an algorithm.

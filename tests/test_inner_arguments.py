@@ -21,6 +21,7 @@ WRONG = {
     "tol": [0, -1e-3, float("nan"), None],
     "memory": [0, 2.5],
     "cg_steps": [0, -3],
+    "products": [0, -1, 1.5, "8", None],
     "preconditioner": ["jacobi", 2.0],
 }
 

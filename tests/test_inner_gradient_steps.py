@@ -115,7 +115,8 @@ def test_sgd_on_all_rows_is_gradient_descent_to_the_bit():
 
 
 def test_sgd_draws_a_fresh_batch_of_different_rows_at_each_step():
-    plan = SGD(steps=20, lr=0.1, batch=6).plan(make_oracle(averaging()[0]).streams(0))
+    oracle, y = make_oracle(averaging()[0]), averaging()[0].y0
+    plan = SGD(steps=20, lr=0.1, batch=6).plan(oracle, y, y, oracle.streams(0))
     batches = [tuple(step.rows.tolist()) for step in plan]
     assert all(len(set(rows)) == 6 for rows in batches)
     # Two of 593,775 possible batches coincide by chance once in some thousand seeds.

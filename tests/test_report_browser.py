@@ -111,16 +111,16 @@ def test_a_script_in_the_title_is_text(page):
 
 
 def test_every_panel_has_its_curves_and_bands(page):
-    assert ask(page, "document.querySelectorAll('.plot .main-svg .scatterlayer').length") == 6
+    assert ask(page, "document.querySelectorAll('.plot .main-svg .scatterlayer').length") == 7
     drawn = ask(
         page,
         "[...document.querySelectorAll('.plot')].map(plot => "
         "plot.querySelectorAll('.scatterlayer .js-line').length)",
     )
     assert min(drawn) >= len(LABELS)
-    assert visible_groups(page) == 6 * [sorted(LABELS)]
+    assert visible_groups(page) == 7 * [sorted(LABELS)]
     fills = ask(page, "document.querySelectorAll('.scatterlayer .js-fill').length")
-    assert fills == 6 * len(LABELS)
+    assert fills == 7 * len(LABELS)
 
 
 def test_plots_offer_no_upload(page):
@@ -131,16 +131,16 @@ def test_plots_offer_no_upload(page):
 def test_the_legend_shows_and_hides_an_algorithm_in_all_panels(page):
     assert [button.text for button in legend(page)] == LABELS
     legend(page)[0].click()
-    assert visible_groups(page) == 6 * [["aid-bio", "bsa"]]
+    assert visible_groups(page) == 7 * [["aid-bio", "bsa"]]
     assert legend(page)[0].get_attribute("aria-pressed") == "false"
     legend(page)[0].click()
-    assert visible_groups(page) == 6 * [sorted(LABELS)]
+    assert visible_groups(page) == 7 * [sorted(LABELS)]
 
 
 def test_a_double_click_shows_one_algorithm_alone(page):
     # Sent as an event: two real clicks may come too far apart on a busy machine.
     page.execute_script("arguments[0].dispatchEvent(new Event('dblclick'))", legend(page)[1])
-    assert visible_groups(page) == 6 * [["aid-bio"]]
+    assert visible_groups(page) == 7 * [["aid-bio"]]
 
 
 def test_the_switch_changes_the_horizontal_axis_and_keeps_what_is_hidden(page):
@@ -150,7 +150,7 @@ def test_the_switch_changes_the_horizontal_axis_and_keeps_what_is_hidden(page):
     assert x_titles(page) == {"outer steps"}
     last_step = ask(page, "Math.max(...document.querySelector('.plot').data.at(-1).x)")
     assert last_step > 50
-    assert visible_groups(page) == 6 * [["aid-bio", "stocbio"]]
+    assert visible_groups(page) == 7 * [["aid-bio", "stocbio"]]
 
 
 def test_a_logarithmic_axis_leaves_out_the_start_instead_of_inventing_a_line(page):

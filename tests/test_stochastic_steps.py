@@ -159,6 +159,6 @@ def test_the_default_step_sizes_of_ttsa_decay_with_exponents_two_and_three_fifth
 
 def test_the_default_step_sizes_of_bsa_decay_within_its_loop_and_over_its_steps():
     algorithm = BSA()
-    plan = algorithm.inner_solver(15).plan(Streams(SEED, 15, 50, 50))
+    plan = algorithm.inner_solver(15).plan(None, None, None, Streams(SEED, 15, 50, 50))
     assert [step.lr for step in plan] == pytest.approx([0.5, 0.25, 0.5 / 3, 0.125], rel=1e-12)
     assert [algorithm.outer(k).lr for k in (0, 3, 99)] == pytest.approx([0.1, 0.05, 0.01])

@@ -11,8 +11,6 @@ from torch import Tensor
 import bilevel
 from bilevel.theory import Constant, Constants, Kind
 
-from . import dense_truth
-
 SECH2_SLOPE = 4 / (3 * 3**0.5)  # the greatest |d/dt sech² t|; |d²/dt² sech² t| is at most 2
 
 
@@ -130,8 +128,20 @@ class Truth:
 
 
 def truth(problem: bilevel.Problem, x: Tensor) -> Truth:
-    y = dense_truth.inner_solution(problem, x)
-    return Truth(y, linear_solution(problem, x, y), dense_truth.hypergradient(problem, x, y))
+    y = inner_solution(problem, x)
+    v = linear_solution(problem, x, y)
+    outer_x = torch.autograd.functional.jacobian(lambda x: problem.outer_loss(x, y), x)
+    return Truth(y, v, outer_x - cross(problem, x, y).T @ v)
+
+
+def inner_solution(problem: bilevel.Problem, x: Tensor) -> Tensor:
+    """y*(x), by Newton's method from y0 until rounding."""
+    y, step = problem.y0, torch.full_like(problem.y0, 1.0)
+    while float(step.norm()) > 1e-9:  # which squares at the step that is taken last
+        gradient = torch.autograd.functional.jacobian(lambda y: problem.inner_loss(x, y), y)
+        step = torch.linalg.solve(hessian(problem, x, y), gradient)
+        y = y - step
+    return y
 
 
 def linear_solution(problem: bilevel.Problem, x: Tensor, y: Tensor) -> Tensor:

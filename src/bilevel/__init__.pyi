@@ -13,7 +13,9 @@ from bilevel import (
     linear,
     oracles,
     schedules,
+    theory,
 )
+from bilevel.certificates import Certificate, certify
 from bilevel.check import HypergradientReport, check_hypergradient
 from bilevel.data import Batch
 from bilevel.evaluate import Hypergradient, hypergradient, solve_inner
@@ -21,6 +23,7 @@ from bilevel.hypergradients import AID, ITD
 from bilevel.loop import Progress, minimize
 from bilevel.oracles import Counts
 from bilevel.problem import Problem
+from bilevel.quadratics import quadratic_problem
 from bilevel.result import HistoryRecord, Result, Status
 from bilevel.sampling import BatchSizes
 from bilevel.softmax import PerFeature, PerWeight, Ridge, SigmoidWeights, add_bias, softmax_problem
@@ -31,6 +34,7 @@ __all__ = [
     "ITD",
     "Batch",
     "BatchSizes",
+    "Certificate",
     "Counts",
     "HistoryRecord",
     "Hypergradient",
@@ -46,6 +50,7 @@ __all__ = [
     "add_bias",
     "algorithms",
     "callbacks",
+    "certify",
     "check_hypergradient",
     "datasets",
     "few_shot",
@@ -54,7 +59,9 @@ __all__ = [
     "linear",
     "minimize",
     "oracles",
+    "quadratic_problem",
     "schedules",
     "softmax_problem",
     "solve_inner",
+    "theory",
 ]

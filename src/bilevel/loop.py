@@ -132,6 +132,7 @@ def minimize(
         history=run.history,
         counts=oracle.counts,
         state=state,
+        problem=problem,
     )
 
 

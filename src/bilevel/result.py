@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from bilevel.algorithms.state import State
+from bilevel.certificates import Certificate, certify
 from bilevel.oracles import Counts
+from bilevel.problem import Problem
 from bilevel.record import Record
 from bilevel.structure import Variables
 
@@ -57,6 +59,7 @@ class Result(Record):
         history: a record for each outer step.
         counts: what all steps asked of the oracle.
         state: where the run stands; give it to `minimize(..., state=...)` to go on.
+        problem: what was solved.
     """
 
     x: Variables
@@ -66,6 +69,16 @@ class Result(Record):
     history: list[HistoryRecord]
     counts: Counts
     state: State
+    problem: Problem = field(repr=False)
+
+    @property
+    def certificate(self) -> Certificate:
+        """How stationary the end point is: an upper estimate of ‖∇Φ(x)‖, and what it rests on.
+
+        Computed when it is asked for: the linear system is solved once more on all rows, and the
+        problem's constants are estimated at x and y. See `bilevel.certify`.
+        """
+        return certify(self.problem, self.x, self.y)
 
     def __str__(self) -> str:
         return f"{self.status} after {self.state.step} steps: {self.message}"

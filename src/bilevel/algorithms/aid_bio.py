@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.aid import AID
 from bilevel.inner.base import InnerSolver
-from bilevel.inner.gradient_descent import GradientDescent
+from bilevel.inner.safe_descent import descent
 from bilevel.linear.cg import CG, Preconditioner
+from bilevel.theory import plan_for
 
 
 @register(
@@ -27,7 +29,7 @@ class AIDBiO(DoubleLoop):
 
     Args:
         inner_steps: D, or a schedule k -> D_k.
-        inner_lr: α, at most 1/L.
+        inner_lr: α, at most 1/L; "auto" measures L at each outer step.
         cg_steps: N, at most.
         cg_tol: stop CG before N steps at this relative residual; 0 takes all of them.
         preconditioner: for CG, as in `bilevel.linear.CG`.
@@ -45,14 +47,19 @@ class AIDBiO(DoubleLoop):
     """
 
     inner_steps: int | Schedule = 10
-    inner_lr: float = 0.1
+    inner_lr: float | str = 0.1
     cg_steps: int = 10
     cg_tol: float = 0.0
     preconditioner: Preconditioner | None = None
     inner: InnerSolver | None = None
 
+    @classmethod
+    def from_theory(cls, problem: Any, epsilon: float) -> AIDBiO:
+        """The settings of Theorem 1 for a problem: safe, and slow. See `bilevel.theory.plan`."""
+        return cls(**plan_for(problem, "aid-bio", epsilon).settings)
+
     def inner_solver(self, k: int) -> InnerSolver:
-        return self.inner or GradientDescent(at(self.inner_steps, k), self.inner_lr)  # lines 4-6
+        return self.inner or descent(at(self.inner_steps, k), self.inner_lr)  # lines 4-6
 
     def differentiation(self, k: int) -> AID:
         return AID(CG(self.cg_steps, self.cg_tol, self.preconditioner))  # line 7, AID 2)-4)
@@ -63,5 +70,5 @@ class AIDBiO(DoubleLoop):
     def cost(self, k: int) -> dict[str, int]:
         residual = 1 if self.warm_start and k > 0 else 0
         cost = {"gc_f": 2, "jv": 1}
-        cost |= {} if self.cg_tol else {"hv": self.cg_steps + residual}
+        cost |= {} if self.cg_tol or self.inner_lr == "auto" else {"hv": self.cg_steps + residual}
         return cost if self.inner else {**cost, "gc_g": at(self.inner_steps, k)}

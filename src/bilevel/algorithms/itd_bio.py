@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.itd import ITD
-from bilevel.inner.gradient_descent import GradientDescent
+from bilevel.inner.base import GradientSteps
+from bilevel.inner.safe_descent import descent
+from bilevel.theory import plan_for
 
 
 @register(
@@ -23,7 +26,7 @@ class ITDBiO(DoubleLoop):
 
     Args:
         inner_steps: D, or a schedule k -> D_k.
-        inner_lr: α, at most 1/L.
+        inner_lr: α, at most 1/L; "auto" measures L at each outer step.
         truncate: differentiate only the last so many steps; 0 is first-order ITD-BiO, which
             takes ∇x f for the hypergradient. None is all of them.
 
@@ -39,11 +42,16 @@ class ITDBiO(DoubleLoop):
     """
 
     inner_steps: int | Schedule = 10
-    inner_lr: float = 0.1
+    inner_lr: float | str = 0.1
     truncate: int | None = None
 
-    def inner_solver(self, k: int) -> GradientDescent:
-        return GradientDescent(at(self.inner_steps, k), self.inner_lr)  # lines 4 to 6
+    @classmethod
+    def from_theory(cls, problem: Any, epsilon: float) -> ITDBiO:
+        """The settings of Theorem 2 for a problem: safe, and slow. See `bilevel.theory.plan`."""
+        return cls(**plan_for(problem, "itd-bio", epsilon).settings)
+
+    def inner_solver(self, k: int) -> GradientSteps:
+        return descent(at(self.inner_steps, k), self.inner_lr)  # lines 4 to 6
 
     def differentiation(self, k: int) -> ITD:
         return ITD(truncate=self.truncate)  # line 7, ITD
@@ -51,4 +59,5 @@ class ITDBiO(DoubleLoop):
     def cost(self, k: int) -> dict[str, int]:
         D = at(self.inner_steps, k)
         T = D if self.truncate is None else min(D, self.truncate)
-        return {"gc_f": 2, "gc_g": D, "jv": T, "hv": max(0, T - 1)}
+        cost = {"gc_f": 2, "gc_g": D, "jv": T}
+        return cost if self.inner_lr == "auto" else {**cost, "hv": max(0, T - 1)}

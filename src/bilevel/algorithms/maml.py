@@ -9,7 +9,8 @@ from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.itd import ITD
 from bilevel.hypergradients.start import LearnedStart
-from bilevel.inner.gradient_descent import GradientDescent
+from bilevel.inner.base import GradientSteps
+from bilevel.inner.safe_descent import descent
 
 
 @register(
@@ -29,7 +30,7 @@ class MAML(DoubleLoop):
 
     Args:
         inner_steps: D, or a schedule k -> D_k.
-        inner_lr: α.
+        inner_lr: α; "auto" takes 1/L, measured at each outer step.
         warm_start: False here: the start is the problem's.
 
     Example:
@@ -47,18 +48,19 @@ class MAML(DoubleLoop):
     """
 
     inner_steps: int | Schedule = 5
-    inner_lr: float = 0.1
+    inner_lr: float | str = 0.1
     warm_start: bool = False
 
     def start(self) -> LearnedStart:
         return LearnedStart()
 
-    def inner_solver(self, k: int) -> GradientDescent:
-        return GradientDescent(at(self.inner_steps, k), self.inner_lr)
+    def inner_solver(self, k: int) -> GradientSteps:
+        return descent(at(self.inner_steps, k), self.inner_lr)
 
     def differentiation(self, k: int) -> ITD:
         return ITD(start=self.start())
 
     def cost(self, k: int) -> dict[str, int]:
         D = at(self.inner_steps, k)
-        return {"gc_f": 2, "gc_g": D, "jv": D, "hv": D}
+        cost = {"gc_f": 2, "gc_g": D, "jv": D}
+        return cost if self.inner_lr == "auto" else {**cost, "hv": D}

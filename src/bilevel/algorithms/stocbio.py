@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.registry import register
@@ -13,6 +14,7 @@ from bilevel.inner.base import InnerSolver
 from bilevel.inner.sgd import SGD
 from bilevel.linear.sampled_neumann import SampledNeumann
 from bilevel.sampling import BatchSizes
+from bilevel.theory import plan_for
 
 
 @register(
@@ -65,6 +67,11 @@ class StocBiO(DoubleLoop):
     strong_convexity: float | None = None
     batch: int | Mapping[str, int | None] | BatchSizes | None = 50
     inner: InnerSolver | None = None
+
+    @classmethod
+    def from_theory(cls, problem: Any, epsilon: float) -> StocBiO:
+        """The settings of Theorem 3 for a problem: safe, and slow. See `bilevel.theory.plan`."""
+        return cls(**plan_for(problem, "stocbio", epsilon).settings)
 
     def inner_solver(self, k: int) -> InnerSolver:
         sizes = BatchSizes.of(self.batch)

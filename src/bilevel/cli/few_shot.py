@@ -94,12 +94,12 @@ def train(
     growth: Annotated[
         float | None, typer.Option(help="c of aid-bio-increasing: ⌈c (k+1)^¼⌉ inner steps.")
     ] = None,
-    inner_lr: Annotated[float | None, typer.Option(help="α, the inner step size.")] = None,
+    inner_lr: Annotated[
+        str | None, typer.Option(help="α, the inner step size, or auto: measured.", metavar="α")
+    ] = None,
     outer_lr: Annotated[float | None, typer.Option(help="Step size of the outer Adam.")] = None,
     ridge: Annotated[float | None, typer.Option(help="r, the penalty on the heads.")] = None,
-    cg_steps: Annotated[
-        int | None, typer.Option(min=1, help="N, conjugate-gradient steps of AID.")
-    ] = None,
+    cg_steps: Annotated[int | None, typer.Option(min=1, help="N, steps of CG, for AID.")] = None,
     filters: Annotated[
         int | None,
         typer.Option(min=1, help="Of each convolution. \\[default: 64 up to 32×32, else 32]"),
@@ -109,9 +109,7 @@ def train(
         int, typer.Option(min=1, help="Measure accuracy and save after so many steps.")
     ] = 100,
     validation_tasks: Annotated[int, typer.Option(min=2, help="Tasks to measure it on.")] = 200,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Of torch. \\[default: torch's own choice]")
-    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of torch.")] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="\\[default: out/few-shot-...]", metavar="FOLDER"),
@@ -130,6 +128,7 @@ def train(
     import torch
 
     from bilevel.experiments.command import typed
+    from bilevel.few_shot.methods import number_or_auto
     from bilevel.few_shot.run_folder import Limits, RunFolder
     from bilevel.few_shot.settings import settle
     from bilevel.few_shot.training_job import prepare
@@ -139,7 +138,7 @@ def train(
     given = {
         "inner_steps": inner_steps,
         "growth": growth,
-        "inner_lr": inner_lr,
+        "inner_lr": number_or_auto("--inner-lr", inner_lr),
         "outer_lr": outer_lr,
         "ridge": ridge,
         "cg_steps": cg_steps,
@@ -249,13 +248,13 @@ def adapt(
 
     - **page.html**: the pictures.
     """
-    from bilevel.cleaner.folder import check_folder, filled
     from bilevel.experiments.command import typed
     from bilevel.few_shot.checkpoint import load
     from bilevel.few_shot.labelling import Request, label, prepare, write_table
     from bilevel.few_shot.labels_page import write_labels_page
     from bilevel.few_shot.progress import TasksBar
     from bilevel.few_shot.terminal import labels_table, summary
+    from bilevel.output_folder import check_folder, filled
 
     model = load(checkpoint)
     check_folder(output, force)

@@ -18,8 +18,6 @@ from bilevel.heads import HeadForm, NetworkForm, Shape
 from bilevel.oracles import HeadOracle, SharedBatch, make_oracle
 from bilevel.problem import Problem
 
-_TOGETHER = 8  # query images that are asked about at a time
-
 Advance = Callable[[int], None]
 
 
@@ -91,13 +89,14 @@ def _with_heads(
     checkpoint: Checkpoint, shape: Shape, support: Tensor, query: Tensor, advance: Advance
 ) -> Tensor:
     algorithm, x = checkpoint.settings.make_algorithm(), checkpoint.x
-    made = checkpoint.settings.formulate(shape, heads=min(_TOGETHER, len(query)))
+    made = checkpoint.settings.formulate(shape, heads=1)
     assert isinstance(made.form, HeadForm)
     # No graph is kept: nothing is differentiated by x here.
     oracle = HeadOracle(made.form, OneQuery(support, query), graph_bytes=0)
     y0 = made.y0(made.x0) if callable(made.y0) else made.y0
     found = []
-    for rows in torch.split(torch.arange(len(query)), made.form.heads):
+    # One at a time: a step size that is measured must not depend on the other images.
+    for rows in torch.split(torch.arange(len(query)), 1):
         seen = SharedBatch(oracle, rows)
         y = algorithm.start().point(seen, x, y0.reshape(-1))
         y = algorithm.inner_solver(checkpoint.step).solve(seen, x, y, seen.streams(0)).y

@@ -11,7 +11,7 @@ from bilevel.arguments import natural, positive_integer
 from bilevel.datasets import ImageOrigin, Images, catalogue
 from bilevel.errors import UserError
 from bilevel.few_shot.learners import Formulation, Learner, Model, WholeNetwork
-from bilevel.few_shot.methods import Method, find, flag
+from bilevel.few_shot.methods import Method, Value, find, flag
 from bilevel.few_shot.networks import FourBlocks
 from bilevel.few_shot.problem import few_shot_problem
 from bilevel.few_shot.tasks import Tasks
@@ -44,7 +44,7 @@ class Settings:
     network: str
     filters: int
     algorithm: str
-    options: dict[str, float]
+    options: dict[str, Value]
     ways: int
     shots: int
     queries: int
@@ -158,7 +158,7 @@ def _shown(value: Any) -> str:
 def settle(
     data: str,
     algorithm: str,
-    given: Mapping[str, float | None],
+    given: Mapping[str, Value | None],
     *,
     filters: int | None = None,
     **others: int,

@@ -143,7 +143,9 @@ def advice(settings: Settings, step: int) -> str:
     words = {"inner_lr": "a smaller", "outer_lr": "a smaller", "ridge": "a larger"}
     options = settings.options.items()
     tries = [
-        f"{words[name]} {flag(name)} than {value:g}" for name, value in options if name in words
+        f"{words[name]} {flag(name)} than {value}"
+        for name, value in options
+        if name in words and value != "auto"
     ]
     return (
         f"diverged: step {step + 1} gave values that are not finite. Start again in another folder "

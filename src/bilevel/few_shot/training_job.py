@@ -48,7 +48,7 @@ class Job:
     def beginning(self) -> str:
         """What will be done."""
         s = self.settings
-        options = ", ".join(f"{n.replace('_', ' ')} {value:g}" for n, value in s.options.items())
+        options = ", ".join(f"{n.replace('_', ' ')} {value}" for n, value in s.options.items())
         begin = (
             f"{s.algorithm} on {s.data}, {s.ways}-way {s.shots}-shot, {s.batch} tasks a step: "
             f"{options}; {s.filters} filters"

@@ -65,7 +65,7 @@ class ITD(Differentiation):
                 f"ITD differentiates gradient steps; {type(inner).__name__} is not made of them. "
                 "Use GradientDescent or SGD, or AID, which takes any inner solver."
             )
-        steps = inner.plan(streams)
+        steps = inner.plan(oracle, x, y, streams)
         first = 0 if self.truncate is None else max(0, len(steps) - self.truncate)
         y_D, kept = self._descend(oracle, x, y, steps, first)
 

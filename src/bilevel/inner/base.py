@@ -55,11 +55,11 @@ class GradientSteps(InnerSolver):
     """An inner solver made of plain gradient steps, which ITD can differentiate."""
 
     @abstractmethod
-    def plan(self, streams: Streams) -> list[Step]:
-        """The steps that it will take."""
+    def plan(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> list[Step]:
+        """The steps that it will take from y."""
 
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
-        steps = self.plan(streams)
+        steps = self.plan(oracle, x, y, streams)
         for step in steps:
             y = step.apply(oracle, x, y)
         return InnerSolution(y, InnerStatus.STEP_LIMIT, len(steps))

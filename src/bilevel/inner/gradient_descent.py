@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from bilevel.arguments import positive, positive_integer
 from bilevel.inner.base import GradientSteps, Step
+from bilevel.oracles.base import Oracle
 from bilevel.sampling import Streams
 
 
@@ -37,5 +40,5 @@ class GradientDescent(GradientSteps):
         positive_integer("steps", self.steps)
         positive("lr", self.lr)
 
-    def plan(self, streams: Streams) -> list[Step]:
+    def plan(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> list[Step]:
         return [Step(None, self.lr)] * self.steps

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from bilevel.arguments import Schedule, at, positive, positive_integer
 from bilevel.inner.base import GradientSteps, Step
+from bilevel.oracles.base import Oracle
 from bilevel.sampling import Streams
 
 
@@ -31,5 +34,5 @@ class SGD(GradientSteps):
         if self.batch is not None:
             positive_integer("batch", self.batch)
 
-    def plan(self, streams: Streams) -> list[Step]:
+    def plan(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> list[Step]:
         return [Step(streams.rows("inner", self.batch), at(self.lr, t)) for t in range(self.steps)]

@@ -66,6 +66,8 @@ _DATELESS = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 def write_figures(comparison: Comparison, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Write `comparison-against-AXIS` in double column width, `METRIC` in single column width.
 
+    The former bear the experiment's title.
+
     Args:
         comparison: what to draw.
         folder: where to; it is made if need be.
@@ -126,7 +128,8 @@ def draw(comparison: Comparison, metrics: Sequence[Metric], axis: Axis) -> Figur
             axes.set_title(metric.title)
     for axes in places:  # those that are left
         axes.set_axis_off()
-    figure.supxlabel(axis.title, fontsize=8)
+    title = comparison.experiment.get("title", "") if len(metrics) > 1 else ""
+    figure.supxlabel(f"{axis.title}\n{title}" if title else axis.title, fontsize=8)
     figure.legend(
         handles=list(handles.values()),
         loc="outside upper center",

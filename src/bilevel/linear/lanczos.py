@@ -1,0 +1,97 @@
+"""The ends of a Hessian's spectrum from products with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bilevel.arguments import positive_integer
+from bilevel.record import Record
+
+
+@dataclass(frozen=True)
+class Spectrum(Record):
+    """The extreme eigenvalues of a symmetric matrix H.
+
+    Args:
+        largest, smallest: the extreme Ritz values. They lie inside the true spectrum.
+        largest_error, smallest_error: there is an eigenvalue of H this near to each. Zero, up to
+            rounding, once the products have spanned all that the start vector can reach.
+            All four are NaN if the products are not finite.
+        products: how many H v were asked for.
+    """
+
+    largest: float
+    smallest: float
+    largest_error: float
+    smallest_error: float
+    products: int
+
+
+def extreme_eigenvalues(
+    product: Callable[[Tensor], Tensor], like: Tensor, steps: int = 40, seed: int = 0
+) -> Spectrum:
+    """Lanczos from a scattered vector, each new vector made orthogonal to all before.
+
+    After m steps H Q = Q T + β q e_m', with T tridiagonal: for an eigenpair (θ, s) of T there
+    is an eigenvalue of H within β |s_m| of θ.
+
+    Args:
+        product: v -> H v, with H symmetric.
+        like: a vector with the size and dtype of v.
+        steps: m, at most.
+        seed: for another start vector.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.theory import extreme_eigenvalues
+        >>> H = torch.diag(torch.tensor([1.0, 2.0, 5.0]).double())
+        >>> found = extreme_eigenvalues(lambda v: H @ v, H[0])
+        >>> round(found.smallest, 9), round(found.largest, 9), found.products
+        (1.0, 5.0, 3)
+
+    Reference: Golub & Van Loan, Matrix Computations, Section 10.1.
+    """
+    start = _scattered(len(like), seed).to(like)
+    basis = [start / start.norm()]
+    diagonal: list[float] = []
+    beside: list[float] = []
+    for _ in range(min(positive_integer("steps", steps), len(like))):
+        w = product(basis[-1])
+        diagonal.append(float(w @ basis[-1]))
+        Q = torch.stack(basis)
+        for _twice in range(2):  # once leaves what rounding brought back
+            w = w - Q.T @ (Q @ w)
+        beside.append(float(w.norm()))
+        rounding = torch.finfo(like.dtype).eps * max(map(abs, diagonal))
+        if beside[-1] <= 10 * rounding * math.sqrt(len(like)):
+            break
+        basis.append(w / beside[-1])
+    if not all(map(math.isfinite, (*diagonal, *beside))):  # the point has diverged: say so
+        return Spectrum(math.nan, math.nan, math.nan, math.nan, len(diagonal))
+    T = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
+    links = torch.tensor(beside[:-1], dtype=torch.float64)
+    T = T + torch.diag(links, 1) + torch.diag(links, -1)
+    values, vectors = torch.linalg.eigh(T)
+    errors = beside[-1] * vectors[-1].abs()
+    return Spectrum(
+        largest=float(values[-1]),
+        smallest=float(values[0]),
+        largest_error=float(errors[-1]),
+        smallest_error=float(errors[0]),
+        products=len(diagonal),
+    )
+
+
+def _scattered(size: int, seed: int) -> Tensor:
+    """Numbers without a pattern that a matrix could share, and without a generator.
+
+    The fractional parts of i²φ, with φ the golden ratio, are spread evenly (Weyl), and their
+    steps change from each to the next.
+    """
+    i = torch.arange(1, size + 1, dtype=torch.float64) + 0.5 * seed
+    return (i * i * ((math.sqrt(5) - 1) / 2)).frac() - 0.5

@@ -1,0 +1,93 @@
+"""The constants of the assumptions, each with where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+
+from bilevel.arguments import non_negative
+from bilevel.record import Record
+
+
+class Kind(StrEnum):
+    """How far a constant can be trusted."""
+
+    EXACT = "exact"
+    BOUND = "bound"  # valid wherever the text says, but not the best possible
+    ESTIMATE = "estimate"  # from samples around a point: the truth may be worse
+
+
+@dataclass(frozen=True)
+class Constant(Record):
+    """A number, and what it rests on."""
+
+    value: float
+    kind: Kind
+    how: str
+
+    def __post_init__(self) -> None:
+        non_negative(f"a constant ({self.how})", self.value)
+
+
+@dataclass(frozen=True)
+class Constants(Record):
+    """What the analysis of a bilevel problem needs to know of it.
+
+    The paper has one L for all, and Lipschitz constants for (x, y) together; here are their
+    parts, because a step size or a certificate needs only some of them. Two more it gets for
+    nothing: ∇y f moves with x as ∇x f does with y (L_fx), and ∇²y g as ∇x∇y g does (τ).
+
+    Args:
+        mu: μ, g(x, ·) is μ-strongly convex.
+        L_g: ∇y g is so Lipschitz in y: ‖∇²y g‖.
+        cross: ‖∇x∇y g‖.
+        L_fx, L_fy: ∇x f and ∇y f are so Lipschitz in y.
+        L_xx: ∇x f is so Lipschitz in x.
+        M: ‖∇f‖.
+        rho: ρ, ∇²y g is so Lipschitz in y.
+        tau: τ, ∇x∇y g is so Lipschitz in y.
+        tau_x: ∇x∇y g is so Lipschitz in x.
+        sigma: σ, the root mean squared distance of one row's ∇y G from ∇y g.
+    """
+
+    mu: Constant
+    L_g: Constant
+    cross: Constant
+    L_fx: Constant
+    L_fy: Constant
+    L_xx: Constant
+    M: Constant
+    rho: Constant
+    tau: Constant
+    tau_x: Constant
+    sigma: Constant
+
+    @property
+    def L(self) -> float:
+        """The paper's L: the greatest of its parts."""
+        return max(c.value for c in (self.L_g, self.cross, self.L_fx, self.L_fy, self.L_xx))
+
+    @property
+    def kappa(self) -> float:
+        """κ = L/μ, infinite where μ is zero."""
+        return self.L / self.mu.value if self.mu.value else float("inf")
+
+    @property
+    def rigorous(self) -> bool:
+        """Whether nothing that a certificate rests on is an estimate: all but M, σ, L_xx, tau_x."""
+        parts = (self.mu, self.L_g, self.cross, self.L_fx, self.L_fy, self.rho, self.tau)
+        return all(constant.kind is not Kind.ESTIMATE for constant in parts)
+
+    def but(self, **known: Constant) -> Constants:
+        """The same with some constants replaced by better ones."""
+        return replace(self, **known)
+
+    def __str__(self) -> str:
+        rows = [(field.name, self[field.name]) for field in fields(self)]
+        lines = [f"{name:6} {c.value:<12.4g} {c.kind:9} {c.how}" for name, c in rows]
+        summary = f"L = {self.L:.4g}, κ = L/μ = {self.kappa:.4g}"
+        return "\n".join([*lines, summary])
+
+
+Known = Mapping[str, Constant]

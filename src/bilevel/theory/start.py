@@ -1,0 +1,46 @@
+"""A plan for a problem from where it starts."""
+
+from __future__ import annotations
+
+from bilevel.arguments import instance
+from bilevel.inner.newton_cg import NewtonCG
+from bilevel.linear.base import norm
+from bilevel.linear.cg import CG
+from bilevel.linear.inner_hessian import InnerHessian
+from bilevel.oracles import at_step, make_oracle
+from bilevel.problem import Problem
+from bilevel.theory.estimates import estimate
+from bilevel.theory.plans import Plan, plan
+
+_TOL = 1e-6
+
+
+def plan_for(problem: Problem, algorithm: str, epsilon: float) -> Plan:
+    """`plan` with the constants and the distances at the problem's start.
+
+    The inner problem and the linear system are solved at x0. Φ(x0) takes the place of
+    Φ(x0) − inf Φ: right for an f that cannot be negative, as losses are.
+
+    Args:
+        problem: the problem.
+        algorithm: as in `plan`.
+        epsilon: ε.
+
+    Example:
+        >>> import torch, bilevel
+        >>> I = torch.eye(2).double()
+        >>> problem = bilevel.quadratic_problem(I, I, I[0], I, I[1])
+        >>> bilevel.theory.plan_for(problem, "itd-bio", 0.1).settings["inner_lr"]
+        1.0
+    """
+    instance("problem", problem, Problem, "bilevel.Problem(...)")
+    oracle = at_step(make_oracle(problem), 0)
+    x0, y0 = problem.x0, problem.y0
+    with problem.untouched(seed=0):
+        y = NewtonCG(_TOL).solve(oracle, x0, y0, oracle.streams(0)).y
+        _, b = oracle.outer_gradient(x0, y)
+        v = CG(500, _TOL).solve(InnerHessian(oracle, x0, y, oracle.streams(0)), b).v
+        gap = max(float(oracle.outer_value(x0, y)), 0.0)
+    x_y = problem.x_structure.unflatten(x0), problem.y_structure.unflatten(y)
+    constants = estimate(problem, *x_y)
+    return plan(constants, algorithm, epsilon, gap=gap, y_distance=norm(y - y0), v_distance=norm(v))
