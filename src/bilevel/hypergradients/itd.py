@@ -63,7 +63,7 @@ class ITD(Differentiation):
         if not isinstance(inner, GradientSteps):
             raise ValueError(
                 f"ITD differentiates gradient steps; {type(inner).__name__} is not made of them. "
-                "Use GradientDescent or SGD, or AID, which takes any inner solver."
+                "Use GradientDescent, SafeDescent or SGD, or AID, which takes any inner solver."
             )
         steps = inner.plan(oracle, x, y, streams)
         first = 0 if self.truncate is None else max(0, len(steps) - self.truncate)
