@@ -74,19 +74,25 @@ def test_an_increasing_schedule_of_inner_steps_is_followed_and_stated(name):
 @pytest.mark.parametrize(
     ("algorithm", "expected"),
     [
-        (AIDBiO(inner_steps=3, cg_steps=4), [(2, 3, 1, 4), (2, 3, 1, 5), (2, 3, 1, 5)]),
-        (AIDBiO(inner_steps=3, cg_steps=4, warm_start=False), [(2, 3, 1, 4)] * 3),
+        (AIDBiO(inner_steps=3, inner_lr=0.1, cg_steps=4), [(2, 3, 1, 4), (2, 3, 1, 5), (2, 3, 1, 5)]),
+        (
+            AIDBiO(inner_steps=3, inner_lr=0.1, cg_steps=4, warm_start=False),
+            [(2, 3, 1, 4)] * 3,
+        ),
         (bilevel.algorithms.AIDCG(inner_steps=3, cg_steps=4), [(2, 3, 1, 4)] * 3),
         (bilevel.algorithms.AIDFP(inner_steps=3, cg_steps=4), [(2, 3, 1, 3)] * 3),
-        (bilevel.algorithms.ITDBiO(inner_steps=4), [(2, 4, 4, 3)] * 3),
-        (bilevel.algorithms.ITDBiO(inner_steps=4, truncate=2), [(2, 4, 2, 1)] * 3),
-        (bilevel.algorithms.ITDBiO(inner_steps=4, truncate=0), [(2, 4, 0, 0)] * 3),
+        (bilevel.algorithms.ITDBiO(inner_steps=4, inner_lr=0.1), [(2, 4, 4, 3)] * 3),
+        (bilevel.algorithms.ITDBiO(inner_steps=4, inner_lr=0.1, truncate=2), [(2, 4, 2, 1)] * 3),
+        (bilevel.algorithms.ITDBiO(inner_steps=4, inner_lr=0.1, truncate=0), [(2, 4, 0, 0)] * 3),
         (bilevel.algorithms.MAML(inner_steps=4), [(2, 4, 4, 4)] * 3),
         (Reverse(inner_steps=5, truncate=2), [(2, 5, 2, 1)] * 3),
         (Reverse(inner_steps=5, truncate=9), [(2, 5, 5, 4)] * 3),
         # Stretches of 2, 2 and 1 steps: the first step of each longer one is taken again.
         (Reverse(inner_steps=5, checkpoint=2), [(2, 7, 5, 4)] * 3),
-        (StocBiO(inner_steps=3, neumann_terms=6, batch=4), [(2, 3, 1, 6)] * 3),
+        (
+            StocBiO(inner_steps=3, inner_lr=0.1, neumann_terms=6, neumann_lr=0.1, batch=4),
+            [(2, 3, 1, 6)] * 3,
+        ),
     ],
     ids=str,
 )
@@ -129,7 +135,8 @@ def test_ttsa_takes_one_inner_step_on_one_sample():
 
 def test_stocbio_pays_for_the_sizes_of_its_batches_by_role():
     batch = {"inner": 3, "outer": 5, "hessian": 2, "cross": 7}
-    settings: dict[str, Any] = {"inner_steps": 4, "neumann_terms": 3, "neumann_lr": 0.25}
+    steps: dict[str, Any] = {"inner_steps": 4, "inner_lr": 0.1}
+    settings = {**steps, "neumann_terms": 3, "neumann_lr": 0.25}
     (cost,) = counted(StocBiO(**settings, batch=batch), 1)
     assert (cost.gc_g_samples, cost.gc_f_samples, cost.jv_samples) == (4 * 3, 2 * 5, 7)
     assert cost.hv_samples == 3 * 2
@@ -140,7 +147,7 @@ def test_stocbio_pays_for_the_sizes_of_its_batches_by_role():
 
 
 def test_stocbio_without_a_batch_pays_for_all_rows():
-    (cost,) = counted(StocBiO(inner_steps=4, neumann_terms=3, batch=None), 1)
+    (cost,) = counted(StocBiO(inner_steps=4, inner_lr=0.1, neumann_terms=3, neumann_lr=0.1, batch=None), 1)
     assert (cost.gc_g_samples, cost.gc_f_samples) == (4 * ROWS, 2 * ROWS)
     assert (cost.hv_samples, cost.jv_samples) == (3 * ROWS, ROWS)
 

@@ -133,7 +133,7 @@ def test_numpys_numbers_are_numbers(name: str) -> None:
         "an optimiser that there is not",
         lambda: bilevel.algorithms.AIDBiO(outer_optimizer="lion"),
         ValueError,
-        "outer_optimizer must be 'sgd', 'adam' or a function … got 'lion'",
+        "outer_optimizer must be 'auto', 'sgd', 'adam' or a function … got 'lion'",
     ),
     (
         "a function that makes no optimiser",

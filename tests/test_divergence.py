@@ -76,7 +76,9 @@ def test_inner_steps_that_are_too_long_end_in_divergence_not_in_an_error(name: s
 @pytest.mark.parametrize(
     "algorithm",
     [
-        lambda **arguments: bilevel.algorithms.AIDBiO(inner_lr=1e200, **arguments),
+        lambda **arguments: bilevel.algorithms.AIDBiO(
+            inner_steps=10, inner_lr=1e200, cg_steps=10, **arguments
+        ),
         lambda **arguments: bilevel.algorithms.AIDCG(inner_lr=1e308, **arguments),
         lambda **arguments: bilevel.algorithms.HOAG(outer_lr=1e300, **arguments),
     ],

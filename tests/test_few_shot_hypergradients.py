@@ -172,7 +172,7 @@ def test_a_graph_that_was_not_kept_costs_one_more_pass_forward():
 
 def test_counts_count_tasks_as_samples():
     stated = problem(ZeroHead(0.05))
-    counts = bilevel.minimize(stated, ITDBiO(inner_steps=4), steps=2).counts
+    counts = bilevel.minimize(stated, ITDBiO(inner_steps=4, inner_lr=0.1), steps=2).counts
     assert (counts.gc_f, counts.gc_g, counts.jv, counts.hv) == (4, 8, 8, 6)
     samples = [counts[f"{kind}_samples"] for kind in ("gc_f", "gc_g", "jv", "hv")]
     assert samples == [12, 24, 24, 18]

@@ -15,6 +15,7 @@ SOLVERS = [
 ]
 RIGHT = {"steps": 3, "lr": 0.1, "batch": 2}
 WRONG = {
+    "drop": [-0.5, float("nan"), "0.1"],
     "steps": [0, -1, 1.5, True, "3", None],
     "lr": [0, -0.5, float("nan"), float("inf"), "0.1", None],
     "batch": [0, -2, 1.5, True],

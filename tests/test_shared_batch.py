@@ -97,7 +97,7 @@ def test_a_run_equals_a_loop_written_by_hand(warm):
 
 
 def test_counts_count_the_rows_of_the_batch():
-    counts = bilevel.minimize(stated(), ITDBiO(inner_steps=D), steps=2).counts
+    counts = bilevel.minimize(stated(), ITDBiO(inner_steps=D, inner_lr=0.1), steps=2).counts
     assert (counts.gc_g, counts.gc_g_samples) == (2 * D, 2 * D * BATCH)
     assert (counts.gc_f, counts.gc_f_samples) == (4, 4 * BATCH)
     assert (counts.jv_samples, counts.hv_samples) == (2 * D * BATCH, 2 * (D - 1) * BATCH)

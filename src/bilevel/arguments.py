@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 Schedule = Callable[[int], Any]
+AUTO = "auto"  # in place of a number: measure it
 
 
 def at(value: Any, k: int) -> Any:

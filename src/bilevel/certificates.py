@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bilevel.arguments import instance, natural
 from bilevel.evaluate import hypergradient
+from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation
 from bilevel.hypergradients.itd import ITD
@@ -112,8 +113,8 @@ def certify(
     method = method or _CAREFUL
     if isinstance(method, ITD):
         return _of_itd(problem, x, y, method, inner, constants, seed)
-    instance("method", method, AID, "bilevel.AID() or bilevel.ITD()")
-    assert isinstance(method, AID)
+    if not isinstance(method, AID | AccurateAID):
+        raise TypeError(f"method must be bilevel.AID() or bilevel.ITD(), got {method!r}")
     return _of_aid(problem, x, y, method, inner, constants, seed)
 
 
@@ -121,13 +122,13 @@ def _of_aid(
     problem: Problem,
     x: Variables,
     y: Variables,
-    method: AID,
+    method: AID | AccurateAID,
     inner: InnerSolver | None,
     constants: Constants | None,
     seed: int,
 ) -> Certificate:
     sampled = method.solver if isinstance(method.solver, SampledNeumann) else None
-    if sampled is None and (method.batch.outer, method.batch.cross) != (None, None):
+    if sampled is None and isinstance(method, AID) and method.batch.samples_outside:
         raise ValueError(
             f"a certificate cannot see the noise of {method.batch!r}: use all rows for the outer "
             "gradient and the cross product (None), or SampledNeumann, whose mean it bounds"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bilevel.arguments import instance, natural
+from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.inner.base import InnerSolution, InnerSolver, InnerStatus
@@ -130,7 +131,7 @@ def _estimate(
     streams = oracle.streams(0)
     if inner is not None:
         return method.estimate(oracle, x, y, None, inner, streams)
-    if isinstance(method, AID):
+    if isinstance(method, AID | AccurateAID):
         return method.at(oracle, x, InnerSolution(y, InnerStatus.STEP_LIMIT, 0), None, streams)
     raise ValueError(
         f"{type(method).__name__} differentiates inner steps: say which, for example "

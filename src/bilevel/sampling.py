@@ -17,8 +17,8 @@ import torch
 from bilevel.arguments import positive_integer
 from bilevel.data import Rows
 
-Role = Literal["inner", "outer", "hessian", "cross"]
-_KEYS = {"inner": 0, "outer": 1, "hessian": 2, "cross": 3, "truncation": 4}
+Role = Literal["inner", "outer", "hessian", "cross", "curvature"]
+_KEYS = {"inner": 0, "outer": 1, "hessian": 2, "cross": 3, "truncation": 4, "curvature": 5}
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,13 @@ class BatchSizes:
             if size is not None:
                 positive_integer(f"the batch size for {field.name!r} (None for all rows)", size)
 
+    @property
+    def samples_outside(self) -> bool:
+        """Whether the outer gradient or the cross product is on a batch."""
+        return (self.outer, self.cross) != (None, None)
+
     @staticmethod
-    def of(batch: int | Mapping[str, int | None] | BatchSizes | None) -> BatchSizes:
+    def of(batch: int | Mapping[str, int | None] | BatchSizes | str | None) -> BatchSizes:
         """One size for every role, or sizes by role.
 
         Example:
@@ -60,6 +65,10 @@ class BatchSizes:
                     f"unknown batch roles {sorted(unknown)}; there are {sorted(known)}"
                 )
             return BatchSizes(**batch)
+        if isinstance(batch, str):
+            raise ValueError(
+                f"batch must be a number of rows, sizes by role or None, got {batch!r}"
+            )
         return BatchSizes(batch, batch, batch, batch)
 
 
@@ -75,6 +84,7 @@ class Streams:
             "outer": outer_rows,
             "hessian": inner_rows,
             "cross": inner_rows,
+            "curvature": inner_rows,
         }
         self._generators: dict[str, np.random.Generator] = {}
 

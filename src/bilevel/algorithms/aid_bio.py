@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.registry import register
-from bilevel.arguments import Schedule, at
+from bilevel.algorithms.state import State
+from bilevel.arguments import AUTO, Schedule, at, non_negative, positive
+from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
+from bilevel.hypergradients.base import Differentiation
 from bilevel.inner.base import InnerSolver
+from bilevel.inner.newton_cg import NewtonCG
 from bilevel.inner.safe_descent import descent
-from bilevel.linear.cg import CG, Preconditioner
+from bilevel.linear.cg import CG, Preconditioner, if_known
+from bilevel.oracles.base import Oracle
 from bilevel.theory import plan_for
+
+_MEASURE = 10  # outer steps from one measurement of the sensitivity to the next
+# A tenth of the gradient at a time, down to what rounding allows.
+_ROUND = NewtonCG(tol=1e-30, drop=0.1, preconditioner=if_known)
 
 
 @register(
@@ -27,13 +36,20 @@ class AIDBiO(DoubleLoop):
 
     With `inner_steps=bilevel.schedules.increasing(c)` it is the paper's AID-BiO-increasing.
 
+    With no number given, Newton's steps take the place of gradient steps, and both solves end
+    when their share of the hypergradient's error is small (`bilevel.hypergradients.AccurateAID`).
+
     Args:
-        inner_steps: D, or a schedule k -> D_k.
+        inner_steps: D, or a schedule k -> D_k; "auto" takes as many of Newton's steps as
+            `accuracy` needs.
         inner_lr: α, at most 1/L; "auto" measures L at each outer step.
-        cg_steps: N, at most.
+        cg_steps: N, at most; "auto" takes as many as `accuracy` needs.
         cg_tol: stop CG before N steps at this relative residual; 0 takes all of them.
-        preconditioner: for CG, as in `bilevel.linear.CG`.
+        preconditioner: for CG, as in `bilevel.linear.CG`. With "auto", the oracle's own.
         inner: any solver of `bilevel.inner`, in place of `inner_steps` and `inner_lr`.
+        accuracy: the relative error of the hypergradient that "auto" aims at.
+        sensitivity: how far the hypergradient moves when ‖∇y g‖ falls by 1; None measures it, at
+            every tenth outer step.
 
     Example:
         >>> import torch, bilevel
@@ -41,34 +57,73 @@ class AIDBiO(DoubleLoop):
         ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
         ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
         ...     x0=torch.zeros(2), y0=torch.zeros(2))
-        >>> algorithm = bilevel.algorithms.AIDBiO(inner_steps=20, inner_lr=0.25, outer_lr=0.1)
+        >>> bilevel.minimize(problem, bilevel.algorithms.AIDBiO(), steps=50).x
+        tensor([0.5000, 0.5000])
+        >>> algorithm = bilevel.algorithms.AIDBiO(
+        ...     inner_steps=20, inner_lr=0.25, cg_steps=10, outer_lr=0.1)
         >>> bilevel.minimize(problem, algorithm, steps=50).x
         tensor([0.5000, 0.5000])
     """
 
-    inner_steps: int | Schedule = 10
-    inner_lr: float | str = 0.1
-    cg_steps: int = 10
+    inner_steps: int | Schedule | str = AUTO
+    inner_lr: float | str = AUTO
+    cg_steps: int | str = AUTO
     cg_tol: float = 0.0
     preconditioner: Preconditioner | None = None
     inner: InnerSolver | None = None
+    accuracy: float = 0.1
+    sensitivity: float | None = None
 
     @classmethod
     def from_theory(cls, problem: Any, epsilon: float) -> AIDBiO:
         """The settings of Theorem 1 for a problem: safe, and slow. See `bilevel.theory.plan`."""
         return cls(**plan_for(problem, "aid-bio", epsilon).settings)
 
-    def inner_solver(self, k: int) -> InnerSolver:
-        return self.inner or descent(at(self.inner_steps, k), self.inner_lr)  # lines 4-6
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("accuracy", self.accuracy)
+        if self.sensitivity is not None:
+            non_negative("sensitivity", self.sensitivity)
 
-    def differentiation(self, k: int) -> AID:
-        return AID(CG(self.cg_steps, self.cg_tol, self.preconditioner))  # line 7, AID 2)-4)
+    def inner_solver(self, k: int) -> InnerSolver:
+        if self.inner is not None:
+            return self.inner
+        if self.inner_steps != AUTO:
+            return descent(at(self.inner_steps, k), self.inner_lr)  # lines 4-6
+        if self.inner_lr != AUTO:
+            raise ValueError(
+                f"inner_lr = {self.inner_lr!r} is for gradient steps: say how many, as "
+                'inner_steps=10. With inner_steps="auto", Newton\'s method finds its own.'
+            )
+        return _ROUND
+
+    def differentiation(self, k: int) -> Differentiation:
+        fixed = None if self.cg_steps == AUTO else self._cg()  # line 7, AID 2)-4)
+        if self._measures_inner:
+            return AccurateAID(self.accuracy, fixed, sensitivity=self.sensitivity)
+        return AccurateAID(self.accuracy, rounds=1) if fixed is None else AID(fixed)
+
+    def settled(self, oracle: Oracle, state: State) -> AIDBiO:
+        """With what earlier steps measured, except where it is time to measure anew."""
+        known = state.measured.get("sensitivity")
+        if known is None or state.step % _MEASURE == 0 or not self._measures_inner:
+            return self
+        return replace(self, sensitivity=known)
 
     def starts_v(self) -> bool:
         return True  # line 7, AID 1)
 
     def cost(self, k: int) -> dict[str, int]:
-        residual = 1 if self.warm_start and k > 0 else 0
-        cost = {"gc_f": 2, "jv": 1}
-        cost |= {} if self.cg_tol or self.inner_lr == "auto" else {"hv": self.cg_steps + residual}
-        return cost if self.inner else {**cost, "gc_g": at(self.inner_steps, k)}
+        cost = {} if self._measures_inner or self.cg_steps == AUTO else {"gc_f": 2, "jv": 1}
+        measured = AUTO in (self.cg_steps, self.inner_lr, self.inner_steps)
+        if cost and not measured and not self.cg_tol:
+            cost["hv"] = int(self.cg_steps) + (1 if self.warm_start and k > 0 else 0)
+        counted = self.inner is None and self.inner_steps != AUTO
+        return {**cost, "gc_g": at(self.inner_steps, k)} if counted else cost
+
+    @property
+    def _measures_inner(self) -> bool:
+        return self.inner is None and self.inner_steps == AUTO
+
+    def _cg(self) -> CG:
+        return CG(self.cg_steps, self.cg_tol, self.preconditioner)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.algorithms.outer import OptimizerFactory, OuterStep, outer_step
+from bilevel.algorithms.outer import MeasuredDescent, OptimizerFactory, OuterStep, outer_step
 from bilevel.algorithms.state import State
 from bilevel.arguments import Schedule, at, instance, positive
 from bilevel.hypergradients.base import Differentiation, Estimate
@@ -28,13 +28,14 @@ class DoubleLoop(ABC):
     Args:
         outer_lr: β, or a schedule k -> β_k. None leaves it to the optimiser (0.1 for "sgd",
             0.01 for "adam", its own for any other).
-        outer_optimizer: "sgd", "adam", or a function that makes any torch optimiser from a
-            list of parameters.
+        outer_optimizer: "auto", "sgd", "adam", or a function that makes any torch optimiser from
+            a list of parameters. "auto" is "sgd" if outer_lr is given, and else finds its steps
+            by itself.
         warm_start: start y, and v where the method says so, from the last outer step's.
     """
 
     outer_lr: float | Schedule | None = None
-    outer_optimizer: str | OptimizerFactory = "sgd"
+    outer_optimizer: str | OptimizerFactory = "auto"
     warm_start: bool = True
 
     def __post_init__(self) -> None:
@@ -67,7 +68,17 @@ class DoubleLoop(ABC):
     def outer(self, k: int) -> OuterStep:
         """How x moves at outer step k."""
         lr = at(self.outer_lr, k)
+        if lr is None and self.outer_optimizer == "auto":
+            return self.own_outer(k)
         return outer_step(self.outer_optimizer, None if lr is None else positive("outer_lr", lr))
+
+    def own_outer(self, k: int) -> OuterStep:
+        """How x moves if the user says nothing about it."""
+        return MeasuredDescent()
+
+    def settled(self, oracle: Oracle, state: State) -> DoubleLoop:
+        """The same with every "auto" that must be a number before the step as that number."""
+        return self
 
     def init(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> State:
         """The state before the first step, from flat x0 and y0."""
@@ -75,6 +86,9 @@ class DoubleLoop(ABC):
 
     def step(self, oracle: Oracle, state: State) -> State:
         """One outer step."""
+        return self.settled(oracle, state)._step(oracle, state)
+
+    def _step(self, oracle: Oracle, state: State) -> State:
         k = state.step
         y = self.start().point(oracle, state.x, state.y if self.warm_start else state.y0)
         v = state.v if self.warm_start and self.starts_v() else None
@@ -90,6 +104,7 @@ class DoubleLoop(ABC):
             v=estimate.linear.v,
             hypergradient=estimate.value,
             memory=memory,
+            measured={**state.measured, **estimate.measured},
             report=_report(estimate),
         )
 

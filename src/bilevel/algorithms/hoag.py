@@ -11,7 +11,7 @@ from torch import Tensor
 from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.outer import Memory, OuterStep
 from bilevel.algorithms.registry import register
-from bilevel.arguments import at, positive, positive_integer
+from bilevel.arguments import positive, positive_integer
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Estimate
 from bilevel.inner.base import InnerSolver
@@ -73,10 +73,8 @@ class HOAG(DoubleLoop):
     def starts_v(self) -> bool:
         return True
 
-    def outer(self, k: int) -> OuterStep:
-        if at(self.outer_lr, k) is None and self.outer_optimizer == "sgd":
-            return AdaptiveStep(self.epsilon(k))  # step 4
-        return super().outer(k)
+    def own_outer(self, k: int) -> OuterStep:
+        return AdaptiveStep(self.epsilon(k))  # step 4
 
     def cost(self, k: int) -> dict[str, int]:
         return {"gc_f": 2, "jv": 1}

@@ -7,7 +7,7 @@ from typing import Any
 
 from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.registry import register
-from bilevel.arguments import Schedule, at
+from bilevel.arguments import AUTO, Schedule, at
 from bilevel.hypergradients.itd import ITD
 from bilevel.inner.base import GradientSteps
 from bilevel.inner.safe_descent import descent
@@ -42,7 +42,7 @@ class ITDBiO(DoubleLoop):
     """
 
     inner_steps: int | Schedule = 10
-    inner_lr: float | str = 0.1
+    inner_lr: float | str = AUTO
     truncate: int | None = None
 
     @classmethod
@@ -60,4 +60,4 @@ class ITDBiO(DoubleLoop):
         D = at(self.inner_steps, k)
         T = D if self.truncate is None else min(D, self.truncate)
         cost = {"gc_f": 2, "gc_g": D, "jv": T}
-        return cost if self.inner_lr == "auto" else {**cost, "hv": max(0, T - 1)}
+        return cost if self.inner_lr == AUTO else {**cost, "hv": max(0, T - 1)}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.outer import OptimizerFactory
 from bilevel.algorithms.registry import register
-from bilevel.arguments import Schedule, at
+from bilevel.arguments import AUTO, Schedule, at
 from bilevel.hypergradients.itd import ITD
 from bilevel.hypergradients.start import LearnedStart
 from bilevel.inner.base import GradientSteps
@@ -49,6 +50,7 @@ class MAML(DoubleLoop):
 
     inner_steps: int | Schedule = 5
     inner_lr: float | str = 0.1
+    outer_optimizer: str | OptimizerFactory = "sgd"
     warm_start: bool = False
 
     def start(self) -> LearnedStart:
@@ -63,4 +65,4 @@ class MAML(DoubleLoop):
     def cost(self, k: int) -> dict[str, int]:
         D = at(self.inner_steps, k)
         cost = {"gc_f": 2, "gc_g": D, "jv": D}
-        return cost if self.inner_lr == "auto" else {**cost, "hv": D}
+        return cost if self.inner_lr == AUTO else {**cost, "hv": D}

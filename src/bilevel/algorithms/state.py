@@ -23,6 +23,7 @@ class State:
         v: the last solution of the linear system; None before the first step.
         hypergradient: the last estimate of ∇Φ; None before the first step.
         memory: what the outer optimiser remembers.
+        measured: what "auto" has found out, by name.
         report: how the last step's solves went, by name.
     """
 
@@ -33,6 +34,7 @@ class State:
     v: Tensor | None = None
     hypergradient: Tensor | None = None
     memory: dict[str, Any] = field(default_factory=dict)
+    measured: dict[str, float] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
 
     def is_finite(self) -> bool:

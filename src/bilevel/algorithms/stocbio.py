@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.outer import AdaGrad
 from bilevel.algorithms.registry import register
-from bilevel.arguments import Schedule, at
+from bilevel.algorithms.state import State
+from bilevel.arguments import AUTO, Schedule, at
 from bilevel.hypergradients.aid import AID
 from bilevel.inner.base import InnerSolver
+from bilevel.inner.safe_descent import safe_step
 from bilevel.inner.sgd import SGD
 from bilevel.linear.sampled_neumann import SampledNeumann
+from bilevel.oracles.base import Oracle
 from bilevel.sampling import BatchSizes
 from bilevel.theory import plan_for
+
+_BATCH = 500
+_MARGIN = 1.5  # batches whose curvature is not measured may have more of it
 
 
 @register(
@@ -36,13 +43,13 @@ class StocBiO(DoubleLoop):
 
     Args:
         inner_steps: D, or a schedule k -> D_k.
-        inner_lr: α.
+        inner_lr: α; "auto" is 1/L, with L measured on a batch at each outer step.
         neumann_terms: Q.
-        neumann_lr: η, at most 1/L.
+        neumann_lr: η, at most 1/L; "auto" is 1/L as well.
         strong_convexity: μ: makes the Hessian batches decay as B·Q·(1 − ημ)^(j−1); None
             makes them equal.
         batch: one size for all roles, or sizes by role: inner (S), outer (D_F),
-            hessian (B), cross (D_G). None is all rows.
+            hessian (B), cross (D_G). None is all rows; "auto" is 500, or all if there are fewer.
         inner: any solver of `bilevel.inner`, in place of `inner_steps` and `inner_lr`.
 
     Example:
@@ -60,18 +67,32 @@ class StocBiO(DoubleLoop):
         True
     """
 
-    inner_steps: int | Schedule = 10
-    inner_lr: float | Schedule = 0.1
-    neumann_terms: int = 10
-    neumann_lr: float = 0.1
+    inner_steps: int | Schedule = 16
+    inner_lr: float | Schedule | str = AUTO
+    neumann_terms: int = 16
+    neumann_lr: float | str = AUTO
     strong_convexity: float | None = None
-    batch: int | Mapping[str, int | None] | BatchSizes | None = 50
+    batch: int | Mapping[str, int | None] | BatchSizes | str | None = AUTO
     inner: InnerSolver | None = None
 
     @classmethod
     def from_theory(cls, problem: Any, epsilon: float) -> StocBiO:
         """The settings of Theorem 3 for a problem: safe, and slow. See `bilevel.theory.plan`."""
         return cls(**plan_for(problem, "stocbio", epsilon).settings)
+
+    def __post_init__(self) -> None:
+        if AUTO in (self.inner_lr, self.neumann_lr, self.batch):
+            self._with(lr=1.0, sizes=BatchSizes())  # which checks the rest
+        else:
+            super().__post_init__()
+
+    def settled(self, oracle: Oracle, state: State) -> StocBiO:
+        if AUTO not in (self.inner_lr, self.neumann_lr, self.batch):
+            return self
+        sizes = self._sizes(oracle)
+        y = state.y if self.warm_start else state.y0
+        rows = oracle.streams(state.step).rows("curvature", sizes.hessian)
+        return self._with(safe_step(oracle, state.x, y, rows) / _MARGIN, sizes)
 
     def inner_solver(self, k: int) -> InnerSolver:
         sizes = BatchSizes.of(self.batch)
@@ -83,11 +104,32 @@ class StocBiO(DoubleLoop):
         sizes = BatchSizes.of(self.batch)
         return AID(  # Algorithm 2, lines 8 to 12
             SampledNeumann(  # Algorithm 3
-                self.neumann_terms, self.neumann_lr, sizes.hessian, self.strong_convexity
+                self.neumann_terms,
+                self.neumann_lr,  # type: ignore[arg-type]
+                sizes.hessian,
+                self.strong_convexity,
             ),
             sizes,
         )
 
+    def own_outer(self, k: int) -> AdaGrad:
+        return AdaGrad()
+
     def cost(self, k: int) -> dict[str, int]:
-        cost = {"gc_f": 2, "jv": 1, "hv": self.neumann_terms}
+        cost = {"gc_f": 2, "jv": 1}
+        if AUTO not in (self.inner_lr, self.neumann_lr):
+            cost["hv"] = self.neumann_terms
         return cost if self.inner else {**cost, "gc_g": at(self.inner_steps, k)}
+
+    def _with(self, lr: float, sizes: BatchSizes) -> StocBiO:
+        """The same with these numbers for every "auto"."""
+        inner_lr = lr if self.inner_lr == AUTO else self.inner_lr
+        neumann_lr = lr if self.neumann_lr == AUTO else self.neumann_lr
+        batch = sizes if self.batch == AUTO else self.batch
+        return replace(self, inner_lr=inner_lr, neumann_lr=neumann_lr, batch=batch)
+
+    def _sizes(self, oracle: Oracle) -> BatchSizes:
+        if self.batch != AUTO:
+            return BatchSizes.of(self.batch)
+        inner, outer = (min(_BATCH, n or _BATCH) for n in (oracle.inner_rows, oracle.outer_rows))
+        return BatchSizes(inner=inner, outer=outer, hessian=inner, cross=inner)

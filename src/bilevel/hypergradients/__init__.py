@@ -1,8 +1,18 @@
 """Ways to estimate the hypergradient: implicit (AID) and iterative (ITD)."""
 
+from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.hypergradients.itd import ITD
 from bilevel.hypergradients.start import GivenStart, LearnedStart, Start
 
-__all__ = ["AID", "ITD", "Differentiation", "Estimate", "GivenStart", "LearnedStart", "Start"]
+__all__ = [
+    "AID",
+    "ITD",
+    "AccurateAID",
+    "Differentiation",
+    "Estimate",
+    "GivenStart",
+    "LearnedStart",
+    "Start",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -22,11 +22,13 @@ class Estimate:
         inner: y and how it was found.
         linear: v and how it was found. ITD solves no system: its v is the one that its
             backward pass implies.
+        measured: numbers by name that the next outer step may build on.
     """
 
     value: Tensor
     inner: InnerSolution
     linear: LinearSolution
+    measured: dict[str, float] = field(default_factory=dict)
 
 
 class Differentiation(ABC):

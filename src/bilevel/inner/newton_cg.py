@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from bilevel.arguments import positive, positive_integer
+from bilevel.arguments import non_negative, positive, positive_integer
 from bilevel.inner.base import InnerSolution, InnerSolver, InnerStatus
 from bilevel.linear.base import norm
 from bilevel.linear.cg import CG, Preconditioner
@@ -25,10 +26,12 @@ class NewtonCG(InnerSolver):
     """y ← y + t d with ∇²y g d ≈ −∇y g by CG, until ‖∇y g(x, y)‖ ≤ tol.
 
     t starts at 1 and is halved until g decreases enough (Armijo). CG stops at the relative
-    residual min(½, √(‖∇y g‖/‖∇y g₀‖)), which makes the convergence superlinear.
+    residual min(½, √(‖∇y g‖/‖∇y g₀‖)), which makes the convergence superlinear; with `drop`,
+    at half of what is left to go, if that is more.
 
     Args:
         tol: where to stop, in the norm of the gradient.
+        drop: stop also when that norm is at most this part of what it was; 0 never does.
         steps: the most Newton steps.
         cg_steps: the most CG steps in each of them.
         preconditioner: for CG, as in `bilevel.linear.CG`.
@@ -40,39 +43,46 @@ class NewtonCG(InnerSolver):
     steps: int = 100
     cg_steps: int = 100
     preconditioner: Preconditioner | None = None
+    drop: float = 0.0
 
     def __post_init__(self) -> None:
         positive("tol", self.tol)
+        non_negative("drop", self.drop)
         positive_integer("steps", self.steps)
         positive_integer("cg_steps", self.cg_steps)
         CG(preconditioner=self.preconditioner)  # which checks it
 
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
-        start = None
+        start, useful = None, math.inf
         for step in range(self.steps + 1):
             hessian = InnerHessian(oracle, x, y, streams)
             gradient = hessian.full.gradient()
             size = norm(gradient)
             start = start or size
-            if size <= self.tol:
+            goal = max(self.tol, self.drop * start)
+            if size <= goal:
                 return InnerSolution(y, InnerStatus.CONVERGED, step, size)
+            if size > useful:  # the last step was lost in rounding
+                return InnerSolution(y, InnerStatus.STALLED, step, size)
             if step == self.steps:
                 break
-            forcing = min(0.5, (size / start) ** 0.5)
+            forcing = min(0.5, max((size / start) ** 0.5, self.drop * start / size / 2))
             cg = CG(self.cg_steps, forcing, self.preconditioner)
             direction = cg.solve(hessian, -gradient).v
             slope = float(gradient @ direction)
             if not slope < 0:  # CG met negative curvature at once
                 direction, slope = -gradient, -(size**2)
-            moved = _line_search(oracle, x, y, direction, slope)
+            value = float(oracle.inner_value(x, y))
+            moved = _line_search(oracle, x, y, direction, slope, value)
             if moved is None:
                 return InnerSolution(y, InnerStatus.STALLED, step, size)
-            y = moved
+            hidden = -slope <= _rounding(value, y)
+            y, useful = moved, size / 2 if hidden else math.inf
         return InnerSolution(y, InnerStatus.NOT_CONVERGED, self.steps, size)
 
 
 def _line_search(
-    oracle: Oracle, x: Tensor, y: Tensor, direction: Tensor, slope: float
+    oracle: Oracle, x: Tensor, y: Tensor, direction: Tensor, slope: float, value: float
 ) -> Tensor | None:
     """y + t d with enough decrease, where a rise within rounding counts as none.
 
@@ -80,9 +90,7 @@ def _line_search(
     exact: there the whole step is judged by the approximate Wolfe condition of Hager & Zhang
     (2005), which is Armijo's for a parabola.
     """
-    value = float(oracle.inner_value(x, y))
-    rounding = 10 * torch.finfo(y.dtype).eps * abs(value)
-    t = 1.0
+    rounding, t = _rounding(value, y), 1.0
     for _ in range(_HALVINGS):
         trial = y.add(direction, alpha=t)
         rise = float(oracle.inner_value(x, trial)) - value
@@ -94,3 +102,8 @@ def _line_search(
                 return trial
         t /= 2
     return None
+
+
+def _rounding(value: float, y: Tensor) -> float:
+    """A change of g that rounding may explain."""
+    return 10 * float(torch.finfo(y.dtype).eps) * abs(value)

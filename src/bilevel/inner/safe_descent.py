@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import positive_integer
+from bilevel.arguments import AUTO, positive_integer
+from bilevel.data import Rows
 from bilevel.inner.base import GradientSteps, Step
 from bilevel.inner.gradient_descent import GradientDescent
 from bilevel.linear.lanczos import extreme_eigenvalues
 from bilevel.oracles.base import Oracle
 from bilevel.sampling import Streams
+
+_PRODUCTS = 8
 
 
 @dataclass(frozen=True)
@@ -36,18 +39,23 @@ class SafeDescent(GradientSteps):
     """
 
     steps: int
-    products: int = 8
+    products: int = _PRODUCTS
 
     def __post_init__(self) -> None:
         positive_integer("steps", self.steps)
         positive_integer("products", self.products)
 
     def plan(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> list[Step]:
-        found = extreme_eigenvalues(oracle.linearize(x, y).hvp, y, self.products)
-        L = found.largest + found.largest_error
-        return [Step(None, 1 / L if L > 0 else 1.0)] * self.steps
+        return [Step(None, safe_step(oracle, x, y, None, self.products))] * self.steps
+
+
+def safe_step(oracle: Oracle, x: Tensor, y: Tensor, rows: Rows, products: int = _PRODUCTS) -> float:
+    """1/L, with L the largest curvature of g(x, ·) at y on these rows, by Lanczos."""
+    found = extreme_eigenvalues(oracle.linearize(x, y, rows).hvp, y, products)
+    L = found.largest + found.largest_error
+    return 1 / L if L > 0 else 1.0
 
 
 def descent(steps: int, lr: float | str) -> GradientSteps:
     """Gradient descent with this step size, or with a measured one for "auto"."""
-    return SafeDescent(steps) if lr == "auto" else GradientDescent(steps, lr)  # type: ignore[arg-type]
+    return SafeDescent(steps) if lr == AUTO else GradientDescent(steps, lr)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import Any
 
 from bilevel.discovery import defined_in
 from bilevel.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus, MatrixHessian
-from bilevel.linear.cg import from_oracle, jacobi
+from bilevel.linear.cg import from_oracle, if_known, jacobi
 
 _solvers = defined_in(sys.modules[__name__], LinearSolver)
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "LinearStatus",
     "MatrixHessian",
     "from_oracle",
+    "if_known",
     "jacobi",
     *_solvers,
 ]

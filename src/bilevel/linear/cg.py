@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -28,6 +28,14 @@ def from_oracle(hessian: Hessian) -> Apply:
     over 60 steps to about 12. For sparse data it is the diagonal.
     """
     return hessian.approximate_inverse()
+
+
+def if_known(hessian: Hessian) -> Apply:
+    """`from_oracle` where the oracle offers an approximate inverse, and else none."""
+    try:
+        return hessian.approximate_inverse()
+    except NotImplementedError:
+        return _identity
 
 
 # How this differs from a textbook CG:
@@ -84,38 +92,54 @@ class CG(LinearSolver):
         precondition = self._preconditioner(hessian, b)
         if scale == 0:  # from a warm start, CG would chase zero down to underflow
             return LinearSolution(torch.zeros_like(b), LinearStatus.CONVERGED, 0, 0.0)
-        v = torch.zeros_like(b) if v0 is None else v0.clone()
-        r = b.clone() if v0 is None else b - hessian.product(v0)
         goal = scale * max(self.tol, torch.finfo(b.dtype).eps)
-        residual = norm(r)
-        if residual <= goal:
-            return LinearSolution(v, LinearStatus.CONVERGED, 0, residual)
-        z = precondition(r)
-        p = z.clone()
-        rz = float(r @ z)
-        for step in range(1, self.steps + 1):
-            Hp = hessian.product(p)
-            curvature = float(p @ Hp)
-            if curvature <= 0:
-                return LinearSolution(v, LinearStatus.NEGATIVE_CURVATURE, step - 1, residual)
-            v.add_(p, alpha=rz / curvature)
-            r.sub_(Hp, alpha=rz / curvature)
-            residual = norm(r)
+        step, residual = 0, scale
+        iterates = conjugate_gradients(hessian, b, v0, precondition)
+        for step, (v, residual, _) in enumerate(iterates):
             if residual <= goal:
                 return LinearSolution(v, LinearStatus.CONVERGED, step, residual)
-            z = precondition(r)
-            rz_before, rz = rz, float(r @ z)
-            p.mul_(rz / rz_before).add_(z)
-        asked = self.tol > 0
-        status = LinearStatus.NOT_CONVERGED if asked else LinearStatus.STEP_LIMIT
-        return LinearSolution(v, status, self.steps, residual)
+            if step == self.steps:
+                asked = self.tol > 0
+                status = LinearStatus.NOT_CONVERGED if asked else LinearStatus.STEP_LIMIT
+                return LinearSolution(v, status, step, residual)
+        return LinearSolution(v, LinearStatus.NEGATIVE_CURVATURE, step, residual)
 
     def _preconditioner(self, hessian: Hessian, b: Tensor) -> Apply:
         given = self.preconditioner
         if given is None:
-            return lambda r: r
+            return _identity
         near = given if isinstance(given, Tensor) else given(hessian)
         return _divide_by(near, b) if isinstance(near, Tensor) else near
+
+
+def conjugate_gradients(
+    hessian: Hessian, b: Tensor, v0: Tensor | None, precondition: Apply
+) -> Iterator[tuple[Tensor, float, float]]:
+    """v, ‖b − H v‖ and ‖last step‖²_H after 0, 1, 2, ... steps from v0 (zero if None).
+
+    ‖v* − v‖²_H is the sum of ‖step‖²_H over the steps to come. It ends only where p'Hp ≤ 0. v is
+    overwritten by the next step: copy it to keep it.
+    """
+    v = torch.zeros_like(b) if v0 is None else v0.clone()
+    r = b.clone() if v0 is None else b - hessian.product(v0)
+    yield v, norm(r), 0.0
+    z = precondition(r)
+    p, rz = z.clone(), float(r @ z)
+    while True:
+        Hp = hessian.product(p)
+        curvature = float(p @ Hp)
+        if curvature <= 0:
+            return
+        v.add_(p, alpha=rz / curvature)
+        r.sub_(Hp, alpha=rz / curvature)
+        yield v, norm(r), rz * rz / curvature
+        z = precondition(r)
+        rz_before, rz = rz, float(r @ z)
+        p.mul_(rz / rz_before).add_(z)
+
+
+def _identity(r: Tensor) -> Tensor:
+    return r
 
 
 def _divide_by(diagonal: Tensor, b: Tensor) -> Apply:

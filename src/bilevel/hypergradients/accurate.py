@@ -1,0 +1,127 @@
+"""Implicit differentiation that goes on until the hypergradient is accurate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from bilevel.arguments import instance, positive, positive_integer
+from bilevel.hypergradients.base import Differentiation, Estimate
+from bilevel.inner.base import InnerSolution, InnerSolver
+from bilevel.linear.base import LinearSolver, norm
+from bilevel.linear.inner_hessian import InnerHessian
+from bilevel.linear.watched_cg import watched_cg
+from bilevel.oracles.base import Oracle
+from bilevel.sampling import Streams
+
+_ROUNDS = 20
+_CG_STEPS = 1000
+_TINY = 1e-30
+_SAFETY = 3.0
+
+
+@dataclass(frozen=True)
+class AccurateAID(Differentiation):
+    """AID whose solves end when their share of the error is a given part of the hypergradient.
+
+    The linear solve: conjugate gradients, with the hypergradient h = ∇x f − ∇x∇y g v looked at
+    after 4, 6, 9, 14, ... steps, until two looks differ by at most half of `accuracy` times ‖h‖.
+
+    The inner solve: in rounds, each of which the inner solver ends by itself; after each, h is
+    computed. If a round took ‖∇y g‖ from e to e' and h to h', what is left is about
+    ‖h' − h‖ e'/(e − e'), and this too must be at most half of `accuracy` times ‖h'‖. The ratio
+    ‖h' − h‖/(e − e') comes back as `measured["sensitivity"]`. Where it is given, a single round
+    may do: one after which three times the sensitivity times e' is small enough.
+
+    Both are estimates from differences, not bounds, and directions of little curvature can deceive
+    them. `bilevel.certify` gives bounds.
+
+    Args:
+        accuracy: the relative error of the hypergradient to stop at.
+        solver: a linear solver, in place of CG that watches the hypergradient.
+        rounds: at most; 1 takes what the inner solver gives, with no check.
+        sensitivity: as measured before, at a point near by.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: (y**2).sum(), inner=lambda x, y: (y - 3 * x).cosh().sum(),
+        ...     x0=torch.ones(1), y0=torch.zeros(1))
+        >>> method = bilevel.hypergradients.AccurateAID(accuracy=0.01)
+        >>> newton = bilevel.inner.NewtonCG(drop=0.1)
+        >>> found = bilevel.hypergradient(problem, torch.ones(1), torch.zeros(1), method, newton)
+        >>> abs(float(found.value) - 18) <= 0.01 * 18
+        True
+    """
+
+    accuracy: float = 0.1
+    solver: LinearSolver | None = None
+    rounds: int = _ROUNDS
+    sensitivity: float | None = None
+
+    def __post_init__(self) -> None:
+        positive("accuracy", self.accuracy)
+        positive_integer("rounds", self.rounds)
+        if self.solver is not None:
+            instance("solver", self.solver, LinearSolver, "bilevel.linear.CG(steps=20)")
+
+    def estimate(
+        self,
+        oracle: Oracle,
+        x: Tensor,
+        y: Tensor,
+        v: Tensor | None,
+        inner: InnerSolver,
+        streams: Streams,
+    ) -> Estimate:
+        found = self.at(oracle, x, inner.solve(oracle, x, y, streams), v, streams)
+        if self._is_enough(found):
+            return found
+        for _ in range(1, self.rounds):
+            solved = inner.solve(oracle, x, found.inner.y, streams)
+            if solved.steps == 0:  # as near to y* as the solver can come
+                return found
+            before, found = found, self.at(oracle, x, solved, found.linear.v, streams)
+            change, fall = norm(found.value - before.value), _fall(before.inner, found.inner)
+            found = replace(
+                found,
+                inner=replace(found.inner, steps=before.inner.steps + found.inner.steps),
+                measured={"sensitivity": change / fall},
+            )
+            left = change * min(1.0, (found.inner.gradient_norm or fall) / fall)
+            if left <= self.accuracy / 2 * norm(found.value):
+                return found
+        return found
+
+    def _is_enough(self, found: Estimate) -> bool:
+        """Whether what was measured before tells that one round will do."""
+        e = found.inner.gradient_norm
+        if self.sensitivity is None or e is None:
+            return False
+        return _SAFETY * self.sensitivity * e <= self.accuracy / 2 * norm(found.value)
+
+    def at(
+        self, oracle: Oracle, x: Tensor, inner: InnerSolution, v: Tensor | None, streams: Streams
+    ) -> Estimate:
+        """Take the inner solution as it is."""
+        outer_x, outer_y = oracle.outer_gradient(x, inner.y)
+        hessian = InnerHessian(oracle, x, inner.y, streams)
+
+        def covector(v: Tensor) -> Tensor:
+            return outer_x - hessian.cross(v, None)
+
+        if self.solver is None:
+            share = self.accuracy / 2
+            linear, h = watched_cg(hessian, outer_y, v, covector, share, _CG_STEPS)
+        else:
+            linear = self.solver.solve(hessian, outer_y, v)
+            h = covector(linear.v)
+        return Estimate(oracle.pull(x, h), inner, linear)
+
+
+def _fall(before: InnerSolution, after: InnerSolution) -> float:
+    """By how much a round lowered ‖∇y g‖, where the solver tells; else as if to zero, from 1."""
+    if before.gradient_norm is None or after.gradient_norm is None:
+        return 1.0
+    return max(before.gradient_norm - after.gradient_norm, _TINY)
