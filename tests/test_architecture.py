@@ -29,11 +29,13 @@ _LEVELS = [
         "data",
         "discovery",
         "errors",
+        "interruption",
         "record",
         "sampling",
         "schedules",
         "structure",
         "untouched",
+        "whole_files",
     },
     {"heads", "problem", "quadratics", "softmax"},
     {"oracles"},
@@ -42,7 +44,7 @@ _LEVELS = [
     {"theory"},
     {"hypergradients"},
     {"algorithms"},
-    {"certificates", "check", "evaluate", "loop", "result"},
+    {"certificates", "check", "checkpoints", "evaluate", "loop", "progress", "result", "run"},
 ]
 _TOP = len(_LEVELS)
 # What the files of algorithms/ are made with; every other file there is an algorithm.

@@ -161,7 +161,7 @@ def test_a_full_disk_is_an_error_that_leaves_the_last_checkpoint(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("bilevel.few_shot.checkpoint.os.fsync", full)
+        patch.setattr("bilevel.whole_files.os.fsync", full)
         shown = few_shot("train", *SMALL, "--steps", "4")
     assert shown.code == 2
     assert "cannot write to run: [Errno 28] No space left on device" in shown.err

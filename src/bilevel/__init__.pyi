@@ -10,6 +10,7 @@ from bilevel import (
     datasets,
     few_shot,
     inner,
+    interruption,
     linear,
     oracles,
     schedules,
@@ -20,11 +21,12 @@ from bilevel.check import HypergradientReport, check_hypergradient
 from bilevel.data import Batch
 from bilevel.evaluate import Hypergradient, hypergradient, solve_inner
 from bilevel.hypergradients import AID, ITD
-from bilevel.loop import Progress, minimize
+from bilevel.loop import minimize
 from bilevel.oracles import Counts
 from bilevel.problem import Problem
+from bilevel.progress import Progress, StatefulCallback
 from bilevel.quadratics import quadratic_problem
-from bilevel.result import HistoryRecord, Result, Status
+from bilevel.result import HistoryRecord, Past, Result, Status
 from bilevel.sampling import BatchSizes
 from bilevel.softmax import PerFeature, PerWeight, Ridge, SigmoidWeights, add_bias, softmax_problem
 
@@ -39,6 +41,7 @@ __all__ = [
     "HistoryRecord",
     "Hypergradient",
     "HypergradientReport",
+    "Past",
     "PerFeature",
     "PerWeight",
     "Problem",
@@ -46,6 +49,7 @@ __all__ = [
     "Result",
     "Ridge",
     "SigmoidWeights",
+    "StatefulCallback",
     "Status",
     "add_bias",
     "algorithms",
@@ -56,6 +60,7 @@ __all__ = [
     "few_shot",
     "hypergradient",
     "inner",
+    "interruption",
     "linear",
     "minimize",
     "oracles",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,8 @@ def clean(
     hold_back: float = 0.2,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = 60.0,
 ) -> Cleaning:
     """Find the wrong labels among `rows` with the help of a few trusted rows.
 
@@ -95,7 +98,7 @@ def clean(
         patience: stop after so many steps without a better loss on the rows held back.
         hold_back: the fraction of the trusted rows that is held back.
         seed: of the split and of the algorithm.
-        callbacks: as for `bilevel.minimize`.
+        callbacks, checkpoint, checkpoint_every: as for `bilevel.minimize`.
 
     Example:
         >>> import torch
@@ -125,7 +128,15 @@ def clean(
     )
     method = default_algorithm(algorithm, problem) if isinstance(algorithm, str) else algorithm
     watch = HeldBack(held, patience, problem)
-    result = minimize(problem, method, steps=steps, seed=seed, callbacks=[*callbacks, watch])
+    result = minimize(
+        problem,
+        method,
+        steps=steps,
+        seed=seed,
+        callbacks=[*callbacks, watch],
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+    )
 
     x, W = watch.best
     # First be strict, so that few wrong labels shape the model that judges them; then drop only

@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from bilevel.data import as_tensor
+from bilevel.errors import UserError
 from bilevel.inner.newton_cg import NewtonCG
 from bilevel.linear.base import norm
 from bilevel.linear.cg import from_oracle
-from bilevel.loop import Progress
 from bilevel.oracles import Oracle, SoftmaxOracle
 from bilevel.problem import Problem
+from bilevel.progress import Progress, StatefulCallback
 from bilevel.softmax import Penalty, SoftmaxForm, matrix
 
 Array = np.ndarray[Any, Any]
@@ -83,7 +84,7 @@ class LabelledRows:
         return float(((self.features @ W).argmax(1) == self.labels).mean())
 
 
-class HeldBack:
+class HeldBack(StatefulCallback):
     """A callback that watches the loss on rows held back, and keeps the best x and y.
 
     Before the first step, and after a run that diverges at once, these are the problem's own.
@@ -106,6 +107,20 @@ class HeldBack:
         self._lowest = min(loss, self._lowest) if gained else self._lowest
         self._idle = 0 if gained else self._idle + 1
         return self._idle >= self._patience
+
+    def memory(self) -> dict[str, Any]:
+        x, W = self.best
+        kept = {"lowest": self._lowest, "idle": self._idle, "history": list(self.history)}
+        return {**kept, "patience": self._patience, "x": x, "W": torch.from_numpy(W)}
+
+    def remember(self, memory: dict[str, Any]) -> None:
+        if memory["patience"] != self._patience:
+            raise UserError(
+                f"the checkpoint is of another run: patience was {memory['patience']}, is "
+                f"{self._patience}. Choose another folder, or delete it to begin anew."
+            )
+        self._lowest, self._idle = memory["lowest"], memory["idle"]
+        self.history, self.best = list(memory["history"]), (memory["x"], memory["W"].numpy())
 
 
 def fit_softmax(

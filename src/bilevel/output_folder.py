@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bilevel.errors import UserError
+from bilevel.whole_files import try_to_write
 
 
 def check_folder(output: Path, force: bool) -> None:
@@ -18,9 +19,15 @@ def check_folder(output: Path, force: bool) -> None:
             raise UserError(f"the output {output} is a file: name a folder")
         if output.is_dir() and any(output.iterdir()) and not force:
             raise UserError(f"the folder {output} is not empty: choose another, or use --force")
-        # Only an attempt can tell: a superuser's rights say nothing about a read-only disk.
-        with TemporaryDirectory(prefix=".bilevel-", dir=_nearest(output)):
-            pass
+        try_to_write(output)
+
+
+def check_writable(folder: Path) -> None:
+    """Raise UserError where files cannot be written: before the work, and not after it."""
+    with _named_errors(folder):
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder} is a file: name a folder")
+        try_to_write(folder)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,8 @@ def learn_penalties(
     outer_lr: float = 0.3,
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = 60.0,
 ) -> Penalties:
     """Learn one L2 penalty a feature on validation rows, then refit on all rows.
 
@@ -70,7 +73,7 @@ def learn_penalties(
         steps, patience: the most outer steps, and how many may be idle.
         outer_lr: the step of outer Adam, in units of λ.
         seed: of the split.
-        callbacks: as for `bilevel.minimize`.
+        callbacks, checkpoint, checkpoint_every: as for `bilevel.minimize`.
 
     Example:
         >>> import numpy as np
@@ -102,7 +105,15 @@ def learn_penalties(
         outer_lr=outer_lr,
     )
     watch = HeldBack(held, patience, problem)
-    result = minimize(problem, algorithm, steps=steps, seed=seed, callbacks=[*callbacks, watch])
+    result = minimize(
+        problem,
+        algorithm,
+        steps=steps,
+        seed=seed,
+        callbacks=[*callbacks, watch],
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+    )
     x, W = watch.best
     final = fit_softmax(everything, classes, penalty, x, W, _INNER_ACCURACY)
     return Penalties(np.asarray(x), final, watch.history, result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -22,6 +23,7 @@ class Status(StrEnum):
     STEP_LIMIT = "step_limit"
     TIME_LIMIT = "time_limit"
     STOPPED = "stopped"
+    INTERRUPTED = "interrupted"
     DIVERGED = "diverged"
 
 
@@ -49,6 +51,23 @@ class HistoryRecord(Record):
 
 
 @dataclass(frozen=True)
+class Past:
+    """What lies behind a run that goes on: give it to `minimize(..., after=...)`.
+
+    Args:
+        state: where it stands.
+        seconds: that the steps took.
+        counts: what they asked of the oracle.
+        history: a record for each of them.
+    """
+
+    state: State
+    seconds: float = 0.0
+    counts: Counts = field(default_factory=Counts)
+    history: Sequence[HistoryRecord] = ()
+
+
+@dataclass(frozen=True)
 class Result(Record):
     """The end of a run.
 
@@ -58,7 +77,8 @@ class Result(Record):
         message: the same in a sentence, with what to try.
         history: a record for each outer step.
         counts: what all steps asked of the oracle.
-        state: where the run stands; give it to `minimize(..., state=...)` to go on.
+        seconds: that all steps took, without evaluation, metrics and callbacks.
+        state: where the run stands.
         problem: what was solved.
     """
 
@@ -68,8 +88,28 @@ class Result(Record):
     message: str
     history: list[HistoryRecord]
     counts: Counts
+    seconds: float
     state: State
     problem: Problem = field(repr=False)
+
+    @property
+    def past(self) -> Past:
+        """What `minimize(..., after=result.past)` goes on from, with more steps.
+
+        Example:
+            >>> import torch, bilevel
+            >>> problem = bilevel.Problem(
+            ...     outer=lambda x, y: (y**2).sum(), inner=lambda x, y: ((y - x) ** 2).sum(),
+            ...     x0=torch.ones(1), y0=torch.zeros(1))
+            >>> algorithm = bilevel.algorithms.AIDBiO()
+            >>> first = bilevel.minimize(problem, algorithm, steps=3)
+            >>> second = bilevel.minimize(problem, algorithm, steps=5, after=first.past)
+            >>> whole = bilevel.minimize(problem, algorithm, steps=5)
+            >>> bool(second.x == whole.x), len(second.history), second.counts == whole.counts
+            (True, 5, True)
+        """
+        counts = self.history[-1].counts if self.history else self.counts
+        return Past(self.state, self.seconds, counts, self.history)
 
     @property
     def certificate(self) -> Certificate:
@@ -91,6 +131,8 @@ _WHAT = {
     "{norm:.3g}.",
     Status.STOPPED: "A callback stopped the run after {steps} steps; the hypergradient's norm is "
     "{norm:.3g}.",
+    Status.INTERRUPTED: "The run was interrupted after {steps} steps; the hypergradient's norm is "
+    "{norm:.3g}. Go on from its checkpoint, or with minimize(..., after=result.past).",
     Status.DIVERGED: "Step {next} gave values that are not finite; x and y are those of step "
     "{steps}. Try a smaller inner_lr (at most 1/L), outer_lr or neumann_lr, or a stronger ridge "
     "in the inner loss.",

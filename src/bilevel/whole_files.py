@@ -6,11 +6,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A path to write to, which takes the place of `path` when all went well.
+
+    The content is on the disk before it gets the name, and the name before this ends: neither a
+    kill nor a power failure leaves half a file.
 
     Example:
         >>> import tempfile
@@ -23,7 +27,10 @@ def replacing(path: Path) -> Iterator[Path]:
     part = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         yield part
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
         part.replace(path)
+        _sync_folder(path.parent)
     finally:
         part.unlink(missing_ok=True)
 
@@ -31,3 +38,32 @@ def replacing(path: Path) -> Iterator[Path]:
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def remove_parts(folder: Path) -> None:
+    """Remove what killed processes left of `replacing`. The folder must be nobody else's."""
+    for part in folder.iterdir():
+        if part.name.startswith(".") and part.name[1:].split(".")[0].isdigit():
+            part.unlink(missing_ok=True)
+
+
+def try_to_write(folder: Path) -> None:
+    """Raise OSError if no file can be made in the folder, or in the nearest one that is there.
+
+    Only an attempt can tell: a superuser's rights say nothing about a read-only disk.
+    """
+    path = folder.absolute()
+    nearest = next(place for place in (path, *path.parents) if place.exists())
+    with TemporaryFile(dir=nearest) as file:
+        file.write(b"0")
+        file.flush()
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":  # elsewhere a folder cannot be opened
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,13 @@ def prepare(request: Request) -> Prepared:
     return Prepared(request, train, features, labels, trusted_labels, classes, warnings)
 
 
-def run(prepared: Prepared, callbacks: Iterable[Callback] = ()) -> Cleaning:
-    """Clean."""
+def run(
+    prepared: Prepared,
+    callbacks: Iterable[Callback] = (),
+    checkpoint: Path | None = None,
+    checkpoint_every: float = 60.0,
+) -> Cleaning:
+    """Clean, and keep the run in the checkpoint folder if one is given."""
     request = prepared.request
     return clean(
         add_bias(prepared.features.train),
@@ -52,6 +58,8 @@ def run(prepared: Prepared, callbacks: Iterable[Callback] = ()) -> Cleaning:
         steps=request.steps,
         seed=request.seed,
         callbacks=callbacks,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
     )
 
 

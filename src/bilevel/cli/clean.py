@@ -59,6 +59,15 @@ def clean(
     force: Annotated[
         bool, typer.Option("--force", help="Write into a folder that is not empty.")
     ] = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep the run in this folder: the same command goes on with it.", metavar="FOLDER"
+        ),
+    ] = None,
+    checkpoint_every: Annotated[
+        float, typer.Option(min=0, help="Seconds between two checkpoints.", metavar="SECONDS")
+    ] = 60.0,
 ) -> None:
     """Find the wrong labels in a table, with the help of some rows whose labels are right.
 
@@ -74,6 +83,9 @@ def clean(
 
     Numbers are scaled and their gaps filled with the median; text is one-hot encoded.
     Some fifty trusted rows a class are plenty.
+
+    Ctrl-C writes the results so far; twice, it stops at once. With `--checkpoint` the same command
+    goes on afterwards, and after a crash, too.
     """
     from rich.console import Console
     from rich.text import Text
@@ -82,6 +94,9 @@ def clean(
     from bilevel.cleaner import job
     from bilevel.cleaner.request import Request
     from bilevel.experiments.command import typed
+    from bilevel.interruption import graceful
+    from bilevel.output_folder import check_writable
+    from bilevel.result import Status
 
     request = Request(
         train=train,
@@ -98,13 +113,19 @@ def clean(
         seed=seed,
         force=force,
     )
+    if checkpoint is not None:
+        check_writable(checkpoint)
     prepared = job.prepare(request)
     console = Console(stderr=True)
     for warning in prepared.warnings:
         console.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
-    with ProgressBar("cleaning", console) as bar:
-        found = job.run(prepared, [bar])
-    job.write(prepared, found, command=typed())
+    with graceful() as interruption:
+        with ProgressBar("cleaning", console) as bar:
+            found = job.run(prepared, [bar], checkpoint, checkpoint_every)
+        if not found.result.history and found.result.status is Status.INTERRUPTED:
+            typer.echo("interrupted before the first step was done: nothing is written", err=True)
+            raise typer.Exit(interruption.exit_code)
+        job.write(prepared, found, command=typed())
     rows = len(found.flagged)
     typer.echo(
         f"{int(found.flagged.sum()):,} of {rows:,} labels are probably wrong.\n"
@@ -114,3 +135,9 @@ def clean(
         f"report: {output / 'report.html'}\n"
         f"model:  {output / 'model.npz'}"
     )
+    if found.result.status is Status.INTERRUPTED:
+        again = typed() if force else f"{typed()} --force"
+        advice = f"to go on: {again}" if checkpoint else "with --checkpoint FOLDER it could go on"
+        step = found.result.state.step
+        typer.echo(f"interrupted: these are the results after step {step}; {advice}", err=True)
+        raise typer.Exit(interruption.exit_code)

@@ -45,8 +45,8 @@ def reproduce(
     `bilevel reproduce figure-5 --seeds 5 --budget 30` runs both corruption rates, and prints and
     stores a verdict for each claim: confirmed, partly or contradicted, with the numbers.
 
-    Run the same command again after a crash: it goes on where it was. Draw each run folder with
-    `bilevel report`.
+    Run the same command again after Ctrl-C or a crash: it goes on where it was. Draw each run
+    folder with `bilevel report`.
     """
     from rich.console import Console
     from rich.text import Text
@@ -55,13 +55,22 @@ def reproduce(
     from bilevel.experiments.figures import find_figure
     from bilevel.experiments.progress import RunsBar
     from bilevel.experiments.reproduce import reproduce as run_and_judge
+    from bilevel.interruption import Interrupted, graceful
     from bilevel.memory import keep_freed_memory
 
     keep_freed_memory()
     chosen = find_figure(figure)
     folder = output or Path("out") / figure
-    with RunsBar() as bar:
-        rows = run_and_judge(chosen, folder, typed(), seeds=seeds, seconds=budget, notify=bar)
+    try:
+        with graceful(), RunsBar() as bar:
+            rows = run_and_judge(chosen, folder, typed(), seeds=seeds, seconds=budget, notify=bar)
+    except Interrupted as stopped:
+        typer.echo(
+            f"interrupted before the verdicts: the runs in {folder} are kept, and `bilevel report` "
+            f"can draw them; to go on: {typed()}",
+            err=True,
+        )
+        raise typer.Exit(stopped.exit_code) from stopped
     console = Console(soft_wrap=True, highlight=False)
     colours = {"confirmed": "green", "partly": "yellow", "contradicted": "red"}
     for row in rows:

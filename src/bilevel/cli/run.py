@@ -46,20 +46,30 @@ def run(
 
     `bilevel run mnist-p0.4 --seeds 2 --budget 10 -o out/quick` tries one of the paper's.
 
-    Run the same command again after a crash: finished runs are skipped, the interrupted one goes
-    on from its last evaluation. `--seeds 10` later adds seeds to those that are there.
+    Run the same command again after Ctrl-C or a crash: finished runs are skipped, the interrupted
+    one goes on from its last checkpoint. `--seeds 10` later adds seeds to those that are there.
     """
     from bilevel.experiments.command import typed
     from bilevel.experiments.experiment import load
+    from bilevel.experiments.folder import RunFolder
     from bilevel.experiments.progress import RunsBar
     from bilevel.experiments.runner import run_experiment
     from bilevel.experiments.summary import summary
+    from bilevel.interruption import Interrupted, graceful
     from bilevel.memory import keep_freed_memory
 
     keep_freed_memory()
     chosen = load(experiment).with_limits(seeds, budget)
     folder = output or Path("out") / chosen.name
-    with RunsBar() as bar:
-        results = run_experiment(chosen, folder, typed(), bar)
-    typer.echo(summary(results.histories(chosen)))
+    try:
+        with graceful(), RunsBar() as bar:
+            run_experiment(chosen, folder, typed(), bar)
+        stopped = None
+    except Interrupted as signal:
+        stopped = signal
+    if begun := RunFolder(folder).begun(chosen):
+        typer.echo(summary(begun))
     typer.echo(f"results: {folder}\ndraw them: bilevel report {folder}")
+    if stopped:
+        typer.echo(f"interrupted: what was done is kept; to go on: {typed()}", err=True)
+        raise typer.Exit(stopped.exit_code)

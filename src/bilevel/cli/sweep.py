@@ -59,21 +59,29 @@ def sweep(
     `bilevel sweep mnist-p0.2 --trials 40 --budget 6 --write mine.toml` tries 40 points of each of
     the paper's grids, and writes an experiment for `bilevel run mine.toml`.
 
-    Start the same command again after a crash, or in several terminals at once: they share the
-    storage. With as many processes as cores, set OMP_NUM_THREADS=1.
+    Start the same command again after Ctrl-C or a crash, or in several terminals at once: they
+    share the storage. With as many processes as cores, set OMP_NUM_THREADS=1.
     """
     from bilevel.experiments.experiment import load
     from bilevel.experiments.progress import RunsBar
     from bilevel.experiments.sweep import METRIC
     from bilevel.experiments.sweep import sweep as search
+    from bilevel.interruption import Interrupted, raising
     from bilevel.whole_files import write_text
 
     chosen = load(experiment).with_limits(seconds=budget)
     if storage is None:
         Path("out").mkdir(exist_ok=True)
         storage = f"sqlite:///out/{chosen.name}-sweep.db"
-    with RunsBar("trials") as bar:
-        found = search(chosen, storage, trials, bar)
+    try:
+        with raising(), RunsBar("trials") as bar:
+            found = search(chosen, storage, trials, bar)
+    except Interrupted as stopped:
+        typer.echo(
+            f"interrupted: all but the trial in work is in {storage}; the same command goes on",
+            err=True,
+        )
+        raise typer.Exit(stopped.exit_code) from stopped
     for label, best in found.items():
         settings = ", ".join(f"{name} = {value}" for name, value in best.settings.items())
         metric = METRIC.replace("_", " ")

@@ -5,7 +5,7 @@
     RUN/runs/<label>/seed-<k>/metrics.jsonl  a line for each evaluation
                               final.npz      x and y at the end
                               done.json      how it ended; absent until then
-                              checkpoint.pt  where to go on; absent once it is done
+                              checkpoint/    where to go on; absent once it is done
 
 Whole files appear at once, under their name, or not at all; lines are flushed as they come.
 """
@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +25,37 @@ import numpy as np
 import torch
 
 from bilevel.algorithms import State
+from bilevel.checkpoints.folder_lock import locked
+from bilevel.checkpoints.identity import Identity, differences, identity_of_settings
+from bilevel.checkpoints.past import pack, unpack
+from bilevel.checkpoints.store import Store
 from bilevel.environment import about
 from bilevel.errors import UserError
 from bilevel.experiments.experiment import Experiment, parse
-from bilevel.oracles import Counts
-from bilevel.result import Result
+from bilevel.result import Past, Result
 from bilevel.structure import Structure
-from bilevel.whole_files import replacing, write_text
+from bilevel.whole_files import remove_parts, replacing, write_text
 
 Line = dict[str, Any]
-_CHECKPOINT = "checkpoint.pt"
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """Where an interrupted run goes on, or the start of a new one."""
+class Beginning:
+    """Where a run begins: at its start, or where it was interrupted.
 
-    state: State | None = None
-    seconds: float = 0.0
-    counts: Counts = field(default_factory=Counts)
+    Args:
+        past: what lies behind it; None at its start.
+        identity: of the run that was interrupted.
+        last: the last line that was measured; None if there is none.
+    """
+
+    past: Past | None = None
+    identity: Identity | None = None
+    last: Line | None = None
+
+    @property
+    def state(self) -> State | None:
+        return None if self.past is None else self.past.state
 
 
 @dataclass(frozen=True)
@@ -55,43 +70,54 @@ class RunLog:
 
     def lines(self) -> list[Line]:
         """What was measured so far; a last line that a crash cut short is left out."""
-        path = self.folder / "metrics.jsonl"
-        if not path.exists():
+        if not self._metrics.exists():
             return []
-        *whole, _ = path.read_text(encoding="utf-8").split("\n")
+        *whole, _ = self._metrics.read_text(encoding="utf-8").split("\n")
         return [json.loads(line) for line in whole]
 
     def append(self, line: Line) -> None:
-        with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        with _named_errors(self.folder), self._metrics.open("a", encoding="utf-8") as file:
             file.write(_json_line(line))
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        content = {
-            "state": checkpoint.state,
-            "seconds": checkpoint.seconds,
-            "counts": dict(checkpoint.counts),
-        }
-        with replacing(self.folder / _CHECKPOINT) as part:
-            torch.save(content, part)
+    def save(self, past: Past, identity: Identity) -> None:
+        """Write a checkpoint; a failure is a warning, and what was saved before stays."""
+        try:
+            self._store.save(past.state.step, {"identity": identity, "past": pack(past)})
+        except OSError as error:
+            warnings.warn(
+                f"a checkpoint could not be written to {self.folder} ({error}): those before it "
+                "are kept, and the next is tried",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
-    def begin(self) -> Checkpoint:
+    def begin(self) -> Beginning:
         """Make the folder ready, and say where to begin: an interrupted run goes on."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        start, last_step = Checkpoint(), -1
-        if (self.folder / _CHECKPOINT).exists():
-            content = torch.load(self.folder / _CHECKPOINT, weights_only=True)
-            start = Checkpoint(content["state"], content["seconds"], Counts(**content["counts"]))
-            last_step = content["state"].step
-        kept = [line for line in self.lines() if line["step"] <= last_step]
-        write_text(self.folder / "metrics.jsonl", "".join(map(_json_line, kept)))
-        return start
+        with _named_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            remove_parts(self.folder)
+            content = self._store.load() or {}
+            past = unpack(content["past"]) if content else None
+            last_step = past.state.step if past else -1
+            kept = [line for line in self.lines() if line["step"] <= last_step]
+            write_text(self._metrics, "".join(map(_json_line, kept)))
+        return Beginning(past, content.get("identity"), kept[-1] if kept else None)
 
     def finish(self, result: Result) -> None:
-        with replacing(self.folder / "final.npz") as part, part.open("wb") as file:
-            np.savez(file, x=_array(result.x), y=_array(result.y))
         ending = {"status": str(result.status), "message": result.message}
-        write_text(self.folder / "done.json", json.dumps(ending, indent=2) + "\n")
-        (self.folder / _CHECKPOINT).unlink(missing_ok=True)
+        with _named_errors(self.folder):
+            with replacing(self.folder / "final.npz") as part, part.open("wb") as file:
+                np.savez(file, x=_array(result.x), y=_array(result.y))
+            write_text(self.folder / "done.json", json.dumps(ending, indent=2) + "\n")
+        self._store.clear()
+
+    @property
+    def _metrics(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def _store(self) -> Store:
+        return Store(self.folder / "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -100,18 +126,24 @@ class RunFolder:
 
     folder: Path
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder, and keep other processes out of it."""
+        with _named_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder):
+            yield
+
     def open(self, experiment: Experiment, command: str) -> None:
-        """Make the folder, or go on with the one that is there if it holds the same experiment."""
+        """Write down what is run, or go on with what is there if it is the same experiment."""
         resolved = experiment.resolved()
         path = self.folder / "experiment.toml"
         if path.exists():
             self._check_same(parse(path.read_text(encoding="utf-8"), str(path)), resolved)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+        with _named_errors(self.folder):
+            remove_parts(self.folder)
             write_text(path, resolved.to_toml())
             write_text(self.folder / "about.json", json.dumps(about(command), indent=2) + "\n")
-        except OSError as error:
-            raise UserError(f"cannot write to {self.folder}: {error}") from error
 
     def log(self, label: str, seed: int) -> RunLog:
         return RunLog(self.folder / "runs" / label / f"seed-{seed}")
@@ -125,15 +157,42 @@ class RunFolder:
             for contestant in experiment.algorithms
         }
 
+    def begun(self, experiment: Experiment) -> dict[str, dict[int, list[Line]]]:
+        """The lines of those runs that have some."""
+        runs = {
+            label: {seed: lines for seed, lines in runs.items() if lines}
+            for label, runs in self.histories(experiment).items()
+        }
+        return {label: seeds for label, seeds in runs.items() if seeds}
+
     def _check_same(self, old: Experiment, new: Experiment) -> None:
         """More seeds may be asked for; anything else would mix two experiments."""
         before, after = old.model_dump(), new.model_dump()
         changed = [key for key in before if before[key] != after[key]]
         if different := [key for key in changed if key not in ("seeds", "sweep", "title")]:
+            was, is_now = (
+                {name: word for key in different for name, word in _words(key, table).items()}
+                for table in (before, after)
+            )
             raise UserError(
                 f"{self.folder} holds runs with another {', '.join(different)}: choose another "
-                "folder with -o, or delete it"
+                f"folder with -o, or delete it ({'; '.join(differences(was, is_now))})"
             )
+
+
+def _words(key: str, table: dict[str, Any]) -> Identity:
+    return identity_of_settings(key, table[key])
+
+
+@contextmanager
+def _named_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"cannot write to {folder} ({error}): what was done is kept. Make room, or choose "
+            "another folder with -o."
+        ) from error
 
 
 def _json_line(line: Line) -> str:

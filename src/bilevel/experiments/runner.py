@@ -6,26 +6,31 @@ import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from bilevel import interruption
 from bilevel.algorithms import DoubleLoop
+from bilevel.checkpoints.identity import Identity, differences, identity_of_run
+from bilevel.errors import UserError
 from bilevel.experiments.experiment import Budget, Experiment
-from bilevel.experiments.folder import Checkpoint, RunFolder, RunLog
+from bilevel.experiments.folder import Beginning, RunFolder, RunLog
+from bilevel.linear.base import norm
 from bilevel.loop import Progress, minimize
 from bilevel.oracles import Counts
-from bilevel.result import HistoryRecord, Result
+from bilevel.result import Past, Result, Status
 from bilevel.structure import Variables
 from bilevel.tasks.base import Instance, Measure, Task
 
 Notify = Callable[[str, float, int], None]  # what runs, how many runs are done, of how many
 NEVER = 10**12  # steps
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-_INSTANT = 1e-9  # seconds: for a run that was interrupted at its very end
 _GROWTH = 1.1  # from one evaluation to the next, in seconds or steps
 _FINEST = 1 / 500  # of the budget: the least pause between two evaluations
-_LONGEST = 5.0  # seconds between two evaluations: the most that a crash can lose
+_LONGEST = 5.0  # seconds between two evaluations, unless their number is given
+_SAVE_SECONDS = 60.0  # the most that a crash can lose
 
 
 def run_experiment(
@@ -36,7 +41,7 @@ def run_experiment(
 ) -> RunFolder:
     """Run what is not yet done of an experiment.
 
-    An interrupted run goes on from its last evaluation. Algorithms take turns on one seed
+    An interrupted run goes on from its last checkpoint. Algorithms take turns on one seed
     before the next, so that a busy machine is not one algorithm's bad luck.
 
     Args:
@@ -44,9 +49,13 @@ def run_experiment(
         folder: where its results go; see `bilevel.experiments.folder`.
         command: what the user typed, for the record.
         notify: told of the progress.
+
+    Raises:
+        Interrupted: a signal ended it inside `bilevel.interruption.graceful()`.
+        UserError: the folder cannot be written to, is in use, or holds another experiment.
     """
     results = RunFolder(folder)
-    with torch_threads(experiment.threads):
+    with results.locked(), torch_threads(experiment.threads):
         results.open(experiment, command)
         _run_all(experiment, results, notify)
     return results
@@ -75,9 +84,10 @@ def _run_all(experiment: Experiment, results: RunFolder, notify: Notify) -> None
             )
             if not log.done:
                 task = experiment.task(contestant)
+                interruption.current().check()
                 if task not in built:
                     built[task] = task.build(data, seed)
-                run_one(
+                result = run_one(
                     built[task],
                     contestant.make(),
                     seed,
@@ -86,6 +96,8 @@ def _run_all(experiment: Experiment, results: RunFolder, notify: Notify) -> None
                     tell,
                     CLOCKS[experiment.clock],
                 )
+                if result.status is Status.INTERRUPTED:
+                    interruption.current().check()
             tell(1.0)
             done += 1
 
@@ -111,26 +123,33 @@ def run_one(
         clock: what tells the seconds.
     """
     start = log.begin()
+    problem = instance.problem
+    identity = identity_of_run(problem, algorithm, {"seed": seed})
+    if changed := differences(start.identity or identity, identity):
+        raise UserError(
+            f"{log.folder} holds the checkpoint of another run: {'; '.join(changed)}. Choose "
+            "another folder, or delete it."
+        )
     measure_after = functools.partial(instance.measure_after, algorithm)
-    recorder = Recorder(measure_after, budget, log, start, advance)
-    if start.state is None:
-        problem = instance.problem
+    recorder = Recorder(measure_after, budget, log, start, advance, identity)
+    if start.last is None:
         x0 = problem.x_structure.unflatten(problem.x0)
         recorder.write(0, 0.0, None, Counts(), x0, problem.y_structure.unflatten(problem.y0))
-    left = None if budget.seconds is None else max(budget.seconds - start.seconds, _INSTANT)
     result = minimize(
-        instance.problem,
+        problem,
         algorithm,
         steps=budget.steps or NEVER,
-        seconds=left,
+        seconds=budget.seconds,
         seed=seed,
         callbacks=[recorder],
         evaluate_every=NEVER,
-        state=start.state,
+        after=start.past,
         clock=clock,
     )
-    if result.history:
-        recorder.record(result.history[-1], result.x, result.y)
+    if result.status is Status.INTERRUPTED:
+        log.save(replace(result.past, history=()), identity)
+        return result
+    recorder.finish(result)
     log.finish(result)
     return result
 
@@ -143,29 +162,32 @@ class Recorder:
         measure_after: Callable[[int], Measure],
         budget: Budget,
         log: RunLog,
-        start: Checkpoint,
+        start: Beginning,
         advance: Callable[[float], None],
+        identity: Identity | None = None,
     ) -> None:
         self._measure_after, self._budget, self._log = measure_after, budget, log
-        self._start, self._advance = start, advance
-        self._last_step = 0 if start.state is None else start.state.step
-        self._last_seconds = start.seconds
+        self._advance, self._identity = advance, identity or {}
+        self._last_step = 0 if start.last is None else start.last["step"]
+        self._last_seconds = 0.0 if start.last is None else start.last["seconds"]
+        self._saved = time.monotonic()
 
     def __call__(self, progress: Progress) -> None:
-        step, seconds = progress.record.step, self._start.seconds + progress.record.seconds
-        if self._is_due(step, seconds):
-            counts = self.record(progress.record, progress.x, progress.y)
-            self._log.save(Checkpoint(progress.state, seconds, counts))
-        self._advance(self._budget.spent(step, seconds))
+        record = progress.record
+        is_due = self._is_due(record.step, record.seconds)
+        if is_due:
+            size = record.hypergradient_norm
+            self.write(record.step, record.seconds, size, record.counts, progress.x, progress.y)
+        if is_due or time.monotonic() - self._saved > _SAVE_SECONDS:
+            self._log.save(Past(progress.state, record.seconds, record.counts), self._identity)
+            self._saved = time.monotonic()
+        self._advance(self._budget.spent(record.step, record.seconds))
 
-    def record(self, record: HistoryRecord, x: Variables, y: Variables) -> Counts:
-        """Measure after a step, unless that was done; the counts since the very start."""
-        earlier = self._start.counts
-        counts = Counts(**{key: earlier[key] + record.counts[key] for key in earlier})
-        if record.step > self._last_step:
-            seconds = self._start.seconds + record.seconds
-            self.write(record.step, seconds, record.hypergradient_norm, counts, x, y)
-        return counts
+    def finish(self, result: Result) -> None:
+        """Measure where the run has ended, unless that was done."""
+        past, h = result.past, result.state.hypergradient
+        if past.state.step > self._last_step and h is not None:
+            self.write(past.state.step, past.seconds, norm(h), past.counts, result.x, result.y)
 
     def write(
         self,

@@ -6,7 +6,6 @@ runs no code of the file's. It takes the place of the one before it as a whole o
 
 from __future__ import annotations
 
-import os
 import zipfile
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,9 +16,9 @@ from torch import Tensor
 
 import bilevel
 from bilevel.algorithms import State
+from bilevel.checkpoints import sealed
 from bilevel.errors import UserError
 from bilevel.few_shot.settings import Settings
-from bilevel.whole_files import replacing
 
 _FORMAT = "bilevel few-shot checkpoint 1"
 
@@ -87,10 +86,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         "accuracy": list(checkpoint.accuracy) if checkpoint.accuracy else None,
         "point": _plain(checkpoint.point) if checkpoint.point else None,
     }
-    with replacing(path) as part, part.open("wb") as file:
-        torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())
+    sealed.write(path, content)
 
 
 def load(path: Path) -> Checkpoint:
@@ -118,6 +114,16 @@ def load(path: Path) -> Checkpoint:
 
 
 def _content(path: Path) -> Any:
+    try:
+        return sealed.read(path)
+    except sealed.UnsealedError:
+        return _old_content(path)
+    except sealed.DamagedError as error:
+        raise UserError(f"{path} is damaged: {error}") from error
+
+
+def _old_content(path: Path) -> Any:
+    """Of a file that another program wrote, or an early version of this one."""
     try:
         with zipfile.ZipFile(path) as archive:  # torch itself does not look at the checksums
             if broken := archive.testzip():

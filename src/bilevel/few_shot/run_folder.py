@@ -4,6 +4,7 @@
            history.jsonl   a line for each validation
            best.pt         the model with the highest validation accuracy
            last.pt         the last model, and where to go on
+           before.pt       the one before it, in case that last.pt gets damaged
            report.html     the learning curve
 
 Files other than the history appear as a whole or not at all. A line of the history counts if
@@ -14,19 +15,21 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
+from bilevel.checkpoints.folder_lock import locked
 from bilevel.environment import about
 from bilevel.errors import UserError
 from bilevel.few_shot import checkpoint
 from bilevel.few_shot.checkpoint import Best, Checkpoint, Point
 from bilevel.few_shot.settings import Settings
-from bilevel.whole_files import write_text
+from bilevel.whole_files import remove_parts, replacing, try_to_write, write_text
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,10 @@ class RunFolder:
         return self.folder / "report.html"
 
     def check(self, settings: Settings) -> Point | None:
-        """Where to go on; None is the start. Writes nothing that stays.
+        """Where to go on; None is the start.
+
+        Writes nothing that stays; but if `last.pt` is damaged, the one before it takes its place,
+        with a warning.
 
         Raises:
             UserError: the folder cannot be written to, or holds something else, or a training
@@ -99,16 +105,17 @@ class RunFolder:
         with self.named_errors():
             if self.folder.exists() and not self.folder.is_dir():
                 raise UserError(f"the output {self.folder} is a file: name a folder")
-            self._try_to_write()
+            try_to_write(self.folder)
             if not self.folder.is_dir() or not any(self.folder.iterdir()):
                 return None
             self._check_same(settings)
-            return checkpoint.load(self.last).point if self.last.exists() else None
+            return self._load_last().point if self.last.exists() else None
 
     def open(self, settings: Settings, limits: Limits, point: Point | None, command: str) -> None:
         """Make the folder ready to go on from there."""
         with self.named_errors():
             self.folder.mkdir(parents=True, exist_ok=True)
+            remove_parts(self.folder)
             stored = {"settings": settings.plain(), "limits": asdict(limits)}
             text = json.dumps({**stored, "about": about(command)}, indent=2)
             write_text(self.folder / "settings.json", text + "\n")
@@ -135,9 +142,24 @@ class RunFolder:
             checkpoint.save(self.best, Checkpoint(settings, best.step, point.state.x, found))
 
     def save_last(self, settings: Settings, point: Point) -> None:
+        """Write `last.pt`, and keep the one before it.
+
+        Raises:
+            OSError: it cannot be written; both stay as they are.
+        """
+        if self.last.exists():
+            with replacing(self._before) as part:
+                shutil.copyfile(self.last, part)
         state = point.state
+        checkpoint.save(self.last, Checkpoint(settings, state.step, state.x, point=point))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder, and keep other processes out of it."""
         with self.named_errors():
-            checkpoint.save(self.last, Checkpoint(settings, state.step, state.x, point=point))
+            self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder):
+            yield
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:
@@ -151,12 +173,20 @@ class RunFolder:
     def _history(self) -> Path:
         return self.folder / "history.jsonl"
 
-    def _try_to_write(self) -> None:
-        # Only an attempt can tell: a superuser's rights say nothing about a read-only disk.
-        above = self.folder.absolute()
-        nearest = next(folder for folder in (above, *above.parents) if folder.exists())
-        with TemporaryFile(dir=nearest):
-            pass
+    @property
+    def _before(self) -> Path:
+        return self.folder / "before.pt"
+
+    def _load_last(self) -> Checkpoint:
+        try:
+            return checkpoint.load(self.last)
+        except UserError as error:
+            if not self._before.exists():
+                raise
+            found = checkpoint.load(self._before)
+            warnings.warn(f"{error}: the one before it is used", RuntimeWarning, stacklevel=2)
+            self._before.replace(self.last)
+            return found
 
     def _check_same(self, settings: Settings) -> None:
         file = self.folder / "settings.json"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import statistics
 import time
+import warnings
 from dataclasses import replace
 from typing import Protocol
 
+from bilevel import interruption
 from bilevel.datasets import ImageClasses
 from bilevel.few_shot.checkpoint import Best, Point
 from bilevel.few_shot.methods import flag
@@ -14,7 +16,7 @@ from bilevel.few_shot.run_folder import Limits, Line, RunFolder
 from bilevel.few_shot.scores import Accuracy, accuracy
 from bilevel.few_shot.settings import Settings
 from bilevel.loop import Progress, minimize
-from bilevel.result import Status
+from bilevel.result import Past, Status
 
 _SAVE_SECONDS = 60.0
 _LOSS_EVERY = 10  # steps; f costs a third of a step
@@ -59,19 +61,19 @@ class Training:
             split: settings.evaluation_problem(part, _VALIDATION_SEED)
             for split, part in (("train", images.train), ("validation", images.validation))
         }
-        self._before = point.seconds if point else 0.0
         self._saved = time.monotonic()
 
     def run(self, limits: Limits) -> Status:
-        """Go on up to the limits. When the user stops it, the last step is kept."""
+        """Go on up to the limits. When a signal stops it, the last step is kept."""
         try:
             status = Status.STEP_LIMIT if limits.reached(self.point) else self._steps(limits)
-            if self.point and not self.point.is_measured:  # time was up, or it diverged
+            if status is Status.INTERRUPTED:
+                self._keep()
+            elif self.point and not self.point.is_measured:  # time was up, or it diverged
                 self.point = self._validate(self.point)
-                self._save(self.point)
+                self._keep()
         except KeyboardInterrupt:
-            if self.point:
-                self._save(self.point)
+            self._keep()
             raise
         return status
 
@@ -82,28 +84,41 @@ class Training:
             steps=limits.steps,
             seed=self.settings.seed,
             callbacks=[self._after_step],
-            seconds=None if limits.seconds is None else limits.seconds - self._before,
+            seconds=limits.seconds,
             evaluate_every=min(_LOSS_EVERY, self.settings.validate_every),
-            state=self.point.state if self.point else None,
+            after=Past(self.point.state, self.point.seconds) if self.point else None,
         ).status
 
     def _after_step(self, progress: Progress) -> None:
         record, old = progress.record, self.point
         loss = record.outer_value
         losses = (old.losses if old else ()) + (() if loss is None else (loss,))
-        seconds = self._before + record.seconds
         validated, best = (old.validated, old.best) if old else (0, None)
-        point = Point(progress.state, seconds, losses, best, validated)
+        point = Point(progress.state, record.seconds, losses, best, validated)
         self._watcher.stepped(record.step, loss)
         due = record.step % self.settings.validate_every == 0 or record.step == progress.steps
         point = self._validate(point) if due else point
         if due or time.monotonic() - self._saved > _SAVE_SECONDS:
-            self._save(point)
+            self._try_to_save(point)
         self.point = point  # now that all of the step is done: an interrupt keeps what is complete
 
-    def _save(self, point: Point) -> None:
-        self.folder.save_last(self.settings, point)
+    def _try_to_save(self, point: Point) -> None:
+        try:
+            self.folder.save_last(self.settings, point)
+        except OSError as error:
+            warnings.warn(
+                f"step {point.state.step} could not be saved in {self.folder.folder} ({error}): "
+                "what was saved before is kept, and the next is tried",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self._saved = time.monotonic()
+
+    def _keep(self) -> None:
+        """Save the last step; there is no next one to try."""
+        if self.point:
+            with self.folder.named_errors():
+                self.folder.save_last(self.settings, self.point)
 
     def _validate(self, point: Point) -> Point:
         """Measure, write it down, and keep the model if none was better."""
@@ -134,8 +149,12 @@ class Training:
             point.state.x,
             tasks,
             step=point.state.step,
-            advance=lambda done: self._watcher.measuring(split, done, tasks),
+            advance=lambda done: self._measuring(split, done, tasks),
         )
+
+    def _measuring(self, split: str, done: int, tasks: int) -> None:
+        interruption.current().check()
+        self._watcher.measuring(split, done, tasks)
 
 
 def advice(settings: Settings, step: int) -> str:

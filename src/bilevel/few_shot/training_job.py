@@ -12,10 +12,11 @@ from bilevel.few_shot.run_folder import Limits, RunFolder
 from bilevel.few_shot.settings import Settings
 from bilevel.few_shot.training import Training, advice
 from bilevel.few_shot.training_page import write_training_page
+from bilevel.interruption import Interruption, graceful
 from bilevel.result import Status
 
 _DIVERGED = 1
-_INTERRUPTED = 130  # as a shell has it
+_CTRL_C = 130  # as a shell has it
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,18 @@ class Job:
         images, done = load(), self.point.state.step if self.point else 0
         bar = TrainingBar(self.settings.algorithm, self.limits.steps, done)
         training = Training(self.settings, images, self.folder, self.point, bar)
-        self.folder.open(self.settings, self.limits, self.point, self.command)
+        with self.folder.locked(), graceful() as interruption:
+            self.folder.open(self.settings, self.limits, self.point, self.command)
+            return self._train(training, bar, interruption)
+
+    def _train(self, training: Training, bar: TrainingBar, interruption: Interruption) -> Ending:
         try:
             with bar:
                 status = training.run(self.limits)
         except KeyboardInterrupt:
-            return self._interrupted(training.point)
+            status = Status.INTERRUPTED
+        if status is Status.INTERRUPTED:
+            return self._interrupted(training.point, interruption.exit_code or _CTRL_C)
         if status is Status.DIVERGED:
             why = advice(self.settings, training.point.state.step if training.point else 0)
             self._report("diverged", [why])
@@ -85,12 +92,12 @@ class Job:
         self._report(str(status).replace("_", " "))
         return Ending(self._results())
 
-    def _interrupted(self, point: Point | None) -> Ending:
+    def _interrupted(self, point: Point | None, code: int) -> Ending:
         if point is None:
-            return Ending("stopped before the first step was done: nothing is kept", _INTERRUPTED)
+            return Ending("stopped before the first step was done: nothing is kept", code)
         text = f"stopped after step {point.state.step:,}, which is kept in {self.folder.last}"
-        self._report("stopped by the user", ["The training is not at its end."])
-        return Ending(f"{text}\nto go on: {self.command}", _INTERRUPTED)
+        self._report("interrupted", ["The training is not at its end."])
+        return Ending(f"{text}\nto go on: {self.command}", code)
 
     def _report(self, ending: str, notices: list[str] | None = None) -> None:
         write_training_page(

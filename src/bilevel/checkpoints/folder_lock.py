@@ -1,0 +1,42 @@
+"""One process at a time in a folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bilevel.errors import UserError
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes that ask the same out of a folder, which must be there.
+
+    The system gives the lock back when the process ends, however that happens. Where it knows no
+    locks (Windows, some network disks) nothing is locked.
+
+    Raises:
+        UserError: another process, or another run of this one, is at work in the folder.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
+                raise UserError(
+                    f"another run is at work in {folder}: wait for its end, or choose another "
+                    "folder"
+                ) from error
+        yield
+    finally:
+        os.close(descriptor)
