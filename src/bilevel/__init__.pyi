@@ -13,7 +13,9 @@ from bilevel import (
     interruption,
     linear,
     oracles,
+    peers,
     schedules,
+    stored,
     theory,
 )
 from bilevel.certificates import Certificate, certify
@@ -28,6 +30,7 @@ from bilevel.progress import Progress, StatefulCallback
 from bilevel.quadratics import quadratic_problem
 from bilevel.result import HistoryRecord, Past, Result, Status
 from bilevel.sampling import BatchSizes
+from bilevel.sharding import shard
 from bilevel.softmax import PerFeature, PerWeight, Ridge, SigmoidWeights, add_bias, softmax_problem
 
 __version__: str
@@ -64,9 +67,12 @@ __all__ = [
     "linear",
     "minimize",
     "oracles",
+    "peers",
     "quadratic_problem",
     "schedules",
+    "shard",
     "softmax_problem",
     "solve_inner",
+    "stored",
     "theory",
 ]

@@ -18,6 +18,9 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
+from bilevel.stored.base import StoredRows
+from bilevel.stored.npy import NpyRows
+
 Rows = Tensor | None  # the numbers of some rows, or None for all of them
 
 
@@ -46,6 +49,24 @@ class Source(ABC):
         data = self.rows(rows)
         return Batch(data, torch.arange(len(self)) if rows is None else rows)
 
+    def part(self, first: int, end: int) -> Source:
+        """Rows first, ..., end − 1 by themselves, copied if the source holds them in memory."""
+        return _Window(self, first, end)
+
+
+class _Window(Source):
+    """Some rows of a source that reads them when asked."""
+
+    def __init__(self, source: Source, first: int, end: int) -> None:
+        self._source, self._first, self._size = source, first, end - first
+
+    def __len__(self) -> int:
+        return self._size
+
+    def rows(self, rows: Rows) -> Any:
+        wanted = torch.arange(self._size) if rows is None else rows
+        return self._source.rows(wanted + self._first)
+
 
 class _MapStyle(Protocol):
     def __len__(self) -> int: ...
@@ -53,7 +74,7 @@ class _MapStyle(Protocol):
 
 
 def as_source(name: str, data: Any) -> Source:
-    """Wrap a tensor, an array, a CSR matrix, a tuple of them, or a map-style Dataset."""
+    """Wrap a tensor, an array, a CSR matrix, stored rows, a tuple of them, or a Dataset."""
     source = _source(name, data)
     if len(source) == 0:
         raise ValueError(f"{name} has no rows: give at least one, or None for no data")
@@ -65,6 +86,8 @@ def _source(name: str, data: Any) -> Source:
         return data
     if isinstance(data, tuple | list):
         return _TupleSource(name, [as_source(f"{name}[{i}]", part) for i, part in enumerate(data)])
+    if (stored := as_stored(data)) is not None:
+        return _StoredSource(stored)
     if isinstance(data, np.ndarray):
         return _TensorSource(name, as_tensor(data))
     if isinstance(data, Tensor):
@@ -75,8 +98,8 @@ def _source(name: str, data: Any) -> Source:
     if numbered and not isinstance(data, str | Mapping):
         return _DatasetSource(name, cast(_MapStyle, data))
     raise TypeError(
-        f"{name} must be a tensor, an array, a CSR matrix, a tuple of them, or a map-style "
-        f"Dataset with __len__ and __getitem__; got {type(data).__name__}"
+        f"{name} must be a tensor, an array, a CSR matrix, stored rows, a tuple of them, or a "
+        f"map-style Dataset with __len__ and __getitem__; got {type(data).__name__}"
     )
 
 
@@ -93,7 +116,7 @@ class _TensorSource(Source):
         if data.ndim == 0:
             raise ValueError(f"{name} is a single number, {data.item()}: data need rows")
         _check_finite(name, data)
-        self.data = data.detach()
+        self.name, self.data = name, data.detach()
 
     def __len__(self) -> int:
         return len(self.data)
@@ -101,11 +124,14 @@ class _TensorSource(Source):
     def rows(self, rows: Rows) -> Tensor:
         return self.data if rows is None else self.data[rows]
 
+    def part(self, first: int, end: int) -> Source:
+        return _TensorSource(self.name, self.data[first:end].clone())
+
 
 class _CSRSource(Source):
     def __init__(self, name: str, data: Tensor) -> None:
         _check_finite(name, data.values())
-        self.data = data.detach()
+        self.name, self.data = name, data.detach()
         self._scipy = scipy_csr(self.data)
 
     def __len__(self) -> int:
@@ -113,6 +139,9 @@ class _CSRSource(Source):
 
     def rows(self, rows: Rows) -> Tensor:
         return self.data if rows is None else torch_csr(self._scipy[rows.numpy()])
+
+    def part(self, first: int, end: int) -> Source:
+        return _CSRSource(self.name, torch_csr(self._scipy[first:end]))
 
 
 class _TupleSource(Source):
@@ -125,13 +154,32 @@ class _TupleSource(Source):
                 f"the parts of {name} have different numbers of rows: {lengths}, but row i is "
                 "made of row i of each"
             )
-        self.parts = parts
+        self.name, self.parts = name, parts
 
     def __len__(self) -> int:
         return len(self.parts[0])
 
+    def part(self, first: int, end: int) -> Source:
+        return _TupleSource(self.name, [part.part(first, end) for part in self.parts])
+
     def rows(self, rows: Rows) -> tuple[Any, ...]:
         return tuple(part.rows(rows) for part in self.parts)
+
+
+class _StoredSource(Source):
+    """Rows in a file. All at once are all in memory: a loss can be any function of them."""
+
+    def __init__(self, data: StoredRows) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def rows(self, rows: Rows) -> Tensor:
+        return self.data.all() if rows is None else self.data.take(rows)
+
+    def part(self, first: int, end: int) -> Source:
+        return _StoredSource(self.data.part(first, end))
 
 
 class _DatasetSource(Source):
@@ -154,6 +202,13 @@ def _check_parts(name: str, data: Any) -> None:
     elif isinstance(data, tuple | list | Mapping):
         for part in data.values() if isinstance(data, Mapping) else data:
             _check_parts(name, part)
+
+
+def as_stored(data: Any) -> StoredRows | None:
+    """Rows in a file, given as such or as a memory map; None for anything else."""
+    if isinstance(data, np.memmap):
+        return NpyRows.of_map(data)
+    return data if isinstance(data, StoredRows) else None
 
 
 def as_tensor(data: Any) -> Tensor:

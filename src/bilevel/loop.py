@@ -103,8 +103,11 @@ def minimize(
         start = {"start": None if given is None else given.state}
         return identity_of_run(problem, algorithm, {**run.settings(), **start})
 
-    with keeper_in(checkpoint, checkpoint_every, identity) as keeper:
+    peers = problem.peers
+    with keeper_in(checkpoint if peers.leads else None, checkpoint_every, identity) as keeper:
         saved = keeper.begin(run.saved())
+        if peers.size > 1:
+            saved = Saved.of(peers.told(saved.plain()))
         if checkpoint is not None and saved.past.state.step > steps:
             raise ValueError(
                 f"the run in {checkpoint} is at step {saved.past.state.step} already: steps must "

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bilevel.arguments import positive_integer
 from bilevel.data import Rows, Source, as_source
+from bilevel.peers import Alone, Peers
 from bilevel.structure import Structure, Variables
 from bilevel.untouched import modules_of, untouched
 
@@ -88,6 +89,7 @@ class Problem:
         self.outer_data = None if outer_data is None else as_source("outer_data", outer_data)
         self.inner_data = None if inner_data is None else as_source("inner_data", inner_data)
         self.shared_batch, self.chunk = shared_batch, chunk
+        self.peers: Peers = Alone()
         if chunk is not None:
             positive_integer("chunk", chunk)
         _check_shared(shared_batch, self.inner_data, self.outer_data)

@@ -111,13 +111,13 @@ class Run:
 
     def advance(self) -> Status | None:
         """One step, its record and its callbacks; how the run has ended, if it has."""
-        if interruption.current().requested:
+        if self._any(interruption.current().requested):
             return Status.INTERRUPTED
         if not self._step():
             return Status.DIVERGED
         answers = [callback(self._progress()) for callback in self.callbacks]
         self._seen = self._state.step
-        if any(answer is True for answer in answers):
+        if self._any(any(answer is True for answer in answers)):
             return Status.STOPPED
         return self.limits.reached(self._past())
 
@@ -135,12 +135,16 @@ class Run:
             problem=problem,
         )
 
+    def _any(self, here: bool) -> bool:
+        """Whether it is so on any of the processes, that all go the same way."""
+        return self.problem.peers.largest(float(here)) > 0
+
     def _step(self) -> bool:
         """Step and write it down; False, and nothing written, if it is not finite."""
         with self.problem.untouched(self.seed + self._state.step):
             start = self.clock()
             state = self.algorithm.step(self._oracle, self._state)
-            seconds = self._seconds + self.clock() - start
+            seconds = self._seconds + self.problem.peers.largest(self.clock() - start)
             record = self._record(state, seconds) if state.is_finite() else None
         if record is None:
             return False

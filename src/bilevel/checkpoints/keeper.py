@@ -37,6 +37,24 @@ class Saved:
     memories: tuple[dict[str, Any], ...] = ()
     status: Status | None = None
 
+    def plain(self) -> dict[str, Any]:
+        """The same as plain data and tensors."""
+        return {
+            "past": pack(self.past),
+            "memories": list(self.memories),
+            "status": None if self.status is None else str(self.status),
+        }
+
+    @staticmethod
+    def of(plain: dict[str, Any]) -> Saved:
+        """From plain data."""
+        status = plain["status"]
+        return Saved(
+            unpack(plain["past"]),
+            tuple(plain["memories"]),
+            None if status is None else Status(status),
+        )
+
 
 class Keeper(ABC):
     """Who keeps a run."""
@@ -78,7 +96,7 @@ class FolderKeeper(Keeper):
         content = self._store.load()
         if content is not None:
             self._check(content)
-            return _saved(content)
+            return Saved.of(content)
         # The first one is written before any work: it is the proof that there is a place for it.
         try:
             self._write(fresh)
@@ -102,15 +120,8 @@ class FolderKeeper(Keeper):
         self._last = time.monotonic()
 
     def _write(self, saved: Saved) -> None:
-        content = {
-            "format": _FORMAT,
-            "identity": self._identity,
-            "machine": _machine(),
-            "past": pack(saved.past),
-            "memories": list(saved.memories),
-            "status": None if saved.status is None else str(saved.status),
-        }
-        self._store.save(saved.past.state.step, content)
+        about = {"format": _FORMAT, "identity": self._identity, "machine": _machine()}
+        self._store.save(saved.past.state.step, {**about, **saved.plain()})
 
     def _check(self, content: dict[str, Any]) -> None:
         """Raise if the checkpoint is another run's; warn if its bits will not be the same."""
@@ -161,15 +172,6 @@ def keeper_in(
 def cannot_write(folder: Path, error: OSError) -> UserError:
     return UserError(
         f"cannot write checkpoints to {folder} ({error}): choose another folder, or make room"
-    )
-
-
-def _saved(content: dict[str, Any]) -> Saved:
-    status = content["status"]
-    return Saved(
-        unpack(content["past"]),
-        tuple(content["memories"]),
-        None if status is None else Status(status),
     )
 
 

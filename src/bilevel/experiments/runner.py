@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,11 @@ from bilevel.experiments.folder import Beginning, RunFolder, RunLog
 from bilevel.linear.base import norm
 from bilevel.loop import Progress, minimize
 from bilevel.oracles import Counts
+from bilevel.peers import Alone, Peers
+from bilevel.problem import Problem
+from bilevel.progress import Callback
 from bilevel.result import Past, Result, Status
+from bilevel.sharding import shard
 from bilevel.structure import Variables
 from bilevel.tasks.base import Instance, Measure, Task
 
@@ -38,6 +42,7 @@ def run_experiment(
     folder: Path,
     command: str,
     notify: Notify = lambda what, done, total: None,
+    peers: Peers | None = None,
 ) -> RunFolder:
     """Run what is not yet done of an experiment.
 
@@ -49,6 +54,8 @@ def run_experiment(
         folder: where its results go; see `bilevel.experiments.folder`.
         command: what the user typed, for the record.
         notify: told of the progress.
+        peers: the processes that share each run's rows, of which this one leads; the others call
+            `follow_experiment`. Alone by default.
 
     Raises:
         Interrupted: a signal ended it inside `bilevel.interruption.graceful()`.
@@ -57,8 +64,24 @@ def run_experiment(
     results = RunFolder(folder)
     with results.locked(), torch_threads(experiment.threads):
         results.open(experiment, command)
-        _run_all(experiment, results, notify)
+        _run_all(experiment, results, notify, peers or Alone())
     return results
+
+
+def follow_experiment(experiment: Experiment, peers: Peers) -> None:
+    """Do this process's share of each run that the leader of `run_experiment` begins."""
+    data = experiment.task().load(experiment.data)
+    with torch_threads(experiment.threads):
+        for seed in experiment.seeds:
+            for contestant in experiment.algorithms:
+                if not peers.told(None):
+                    continue
+                interruption.current().check()
+                problem = shard(experiment.task(contestant).build(data, seed).problem, peers)
+                result = _minimize(problem, contestant.make(), seed, experiment.budget)
+                if result.status is Status.INTERRUPTED:
+                    interruption.current().check()
+                    return
 
 
 @contextmanager
@@ -72,7 +95,7 @@ def torch_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _run_all(experiment: Experiment, results: RunFolder, notify: Notify) -> None:
+def _run_all(experiment: Experiment, results: RunFolder, notify: Notify, peers: Peers) -> None:
     data = experiment.task().load(experiment.data)
     total, done = len(experiment.seeds) * len(experiment.algorithms), 0
     for seed in experiment.seeds:
@@ -82,11 +105,12 @@ def _run_all(experiment: Experiment, results: RunFolder, notify: Notify) -> None
             tell = functools.partial(
                 _tell, notify, f"{experiment.name}: {contestant.label}, seed {seed}", done, total
             )
-            if not log.done:
+            if peers.told(not log.done):
                 task = experiment.task(contestant)
                 interruption.current().check()
                 if task not in built:
-                    built[task] = task.build(data, seed)
+                    whole = task.build(data, seed)
+                    built[task] = replace(whole, problem=shard(whole.problem, peers))
                 result = run_one(
                     built[task],
                     contestant.make(),
@@ -135,23 +159,36 @@ def run_one(
     if start.last is None:
         x0 = problem.x_structure.unflatten(problem.x0)
         recorder.write(0, 0.0, None, Counts(), x0, problem.y_structure.unflatten(problem.y0))
-    result = minimize(
-        problem,
-        algorithm,
-        steps=budget.steps or NEVER,
-        seconds=budget.seconds,
-        seed=seed,
-        callbacks=[recorder],
-        evaluate_every=NEVER,
-        after=start.past,
-        clock=clock,
-    )
+    callbacks: list[Callback] = [recorder]
+    result = _minimize(problem, algorithm, seed, budget, callbacks, start.past, clock)
     if result.status is Status.INTERRUPTED:
         log.save(replace(result.past, history=()), identity)
         return result
     recorder.finish(result)
     log.finish(result)
     return result
+
+
+def _minimize(
+    problem: Problem,
+    algorithm: DoubleLoop,
+    seed: int,
+    budget: Budget,
+    callbacks: Iterable[Callback] = (),
+    after: Past | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Result:
+    return minimize(
+        problem,
+        algorithm,
+        steps=budget.steps or NEVER,
+        seconds=budget.seconds,
+        seed=seed,
+        callbacks=callbacks,
+        evaluate_every=NEVER,
+        after=after,
+        clock=clock,
+    )
 
 
 class Recorder:

@@ -108,16 +108,16 @@ class AccurateAID(Differentiation):
         outer_x, outer_y = oracle.outer_gradient(x, inner.y)
         hessian = InnerHessian(oracle, x, inner.y, streams)
 
-        def covector(v: Tensor) -> Tensor:
-            return outer_x - hessian.cross(v, None)
+        def value(v: Tensor) -> Tensor:
+            return oracle.pull(x, outer_x - hessian.cross(v, None))
 
         if self.solver is None:
             share = self.accuracy / 2
-            linear, h = watched_cg(hessian, outer_y, v, covector, share, _CG_STEPS)
+            linear, h = watched_cg(hessian, outer_y, v, value, share, _CG_STEPS)
         else:
             linear = self.solver.solve(hessian, outer_y, v)
-            h = covector(linear.v)
-        return Estimate(oracle.pull(x, h), inner, linear)
+            h = value(linear.v)
+        return Estimate(h, inner, linear)
 
 
 def _fall(before: InnerSolution, after: InnerSolution) -> float:

@@ -5,15 +5,25 @@ from __future__ import annotations
 from bilevel.heads import HeadForm, NetworkForm
 from bilevel.oracles.autograd import AutogradOracle
 from bilevel.oracles.base import Oracle
+from bilevel.oracles.distributed import distribute
 from bilevel.oracles.heads import HeadOracle
 from bilevel.oracles.networks import NetworkOracle
 from bilevel.oracles.softmax import SoftmaxOracle
 from bilevel.problem import Problem
+from bilevel.sharding import Sharded
 from bilevel.softmax import SoftmaxForm
 
 
 def make_oracle(problem: Problem, seed: int = 0) -> Oracle:
-    """Closed forms where the problem has them, automatic differentiation elsewhere."""
+    """Closed forms where the problem has them, automatic differentiation elsewhere.
+
+    Of a sharded problem, all rows, by way of the processes that hold them.
+    """
+    local = _local(problem, seed)
+    return distribute(local, problem) if isinstance(problem, Sharded) else local
+
+
+def _local(problem: Problem, seed: int) -> Oracle:
     form = problem.closed_form
     if isinstance(form, SoftmaxForm):
         return SoftmaxOracle(form, seed)

@@ -1,0 +1,149 @@
+"""The processes that work on one run together: alone, or a group of torch.distributed."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_TIMEOUT = 600.0  # seconds that a rank waits for the others
+
+
+class LostPeers(RuntimeError):
+    """Another process of the group has died, or did not answer in time."""
+
+
+class Peers(ABC):
+    """What processes that hold parts of the rows must tell each other."""
+
+    rank: int
+    size: int
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that writes files and speaks to the user."""
+        return self.rank == 0
+
+    @abstractmethod
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes, to the same bits on each; it may overwrite the tensor."""
+
+    @abstractmethod
+    def largest(self, value: float) -> float:
+        """The largest of all processes' numbers."""
+
+    @abstractmethod
+    def told(self, content: Any) -> Any:
+        """The leader's content, plain data and tensors; what the others give is not looked at."""
+
+
+class Alone(Peers):
+    """One process."""
+
+    rank, size = 0, 1
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def largest(self, value: float) -> float:
+        return value
+
+    def told(self, content: Any) -> Any:
+        return content
+
+
+class Group(Peers):
+    """The processes of a torch.distributed group, which must have been made.
+
+    Args:
+        group: of torch.distributed; None is the default group.
+
+    `seconds` counts those spent in collectives, waiting included.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        import torch.distributed as dist
+
+        if not dist.is_available() or not dist.is_initialized():
+            raise ValueError(
+                "there is no process group: call torch.distributed.init_process_group first, in a "
+                "program started by torchrun"
+            )
+        self._dist, self._group = dist, group
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        self.seconds = 0.0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        tensor = tensor.contiguous()
+        with self._collective():
+            self._dist.all_reduce(tensor, group=self._group)
+        return tensor
+
+    def largest(self, value: float) -> float:
+        number = torch.tensor([value], dtype=torch.float64)
+        with self._collective():
+            self._dist.all_reduce(number, self._dist.ReduceOp.MAX, group=self._group)
+        return float(number)
+
+    def told(self, content: Any) -> Any:
+        size, packed = torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.uint8)
+        if self.leads:
+            buffer = io.BytesIO()
+            torch.save(content, buffer)
+            packed = torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8).clone()
+            size[0] = len(packed)
+        with self._collective():
+            self._dist.broadcast(size, src=0, group=self._group)
+            if not self.leads:
+                packed = torch.empty(int(size), dtype=torch.uint8)
+            self._dist.broadcast(packed, src=0, group=self._group)
+        # Also the leader reads it back, so that all go on with the same kinds of objects.
+        return torch.load(io.BytesIO(packed.numpy().tobytes()), weights_only=True)
+
+    @contextmanager
+    def _collective(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        except RuntimeError as error:
+            raise LostPeers(
+                f"rank {self.rank} of {self.size} lost its peers: another rank has died, or did "
+                "not answer in time. Its own message says why. torchrun --max-restarts starts all "
+                f"of them again, from the last checkpoint. ({str(error).splitlines()[0]})"
+            ) from error
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
+@contextmanager
+def from_environment(timeout: float = _TIMEOUT) -> Iterator[Peers]:
+    """The group that torchrun has started this process in; alone without torchrun.
+
+    Better than `torch.distributed.init_process_group`, whose restarts by torchrun can fail.
+
+    Args:
+        timeout: seconds that a rank waits for the others before it gives up.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield Alone()
+        return
+    import torch.distributed as dist
+
+    waits = timedelta(seconds=timeout)
+    store, rank, size = next(dist.rendezvous("env://", timeout=waits))
+    # torchrun's store outlives a restart, and with it the addresses of processes that are dead.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    fresh = dist.PrefixStore(f"attempt {attempt}", store)
+    dist.init_process_group("gloo", store=fresh, rank=rank, world_size=size, timeout=waits)
+    try:
+        yield Group()
+    finally:
+        dist.destroy_process_group()
