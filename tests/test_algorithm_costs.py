@@ -74,7 +74,10 @@ def test_an_increasing_schedule_of_inner_steps_is_followed_and_stated(name):
 @pytest.mark.parametrize(
     ("algorithm", "expected"),
     [
-        (AIDBiO(inner_steps=3, inner_lr=0.1, cg_steps=4), [(2, 3, 1, 4), (2, 3, 1, 5), (2, 3, 1, 5)]),
+        (
+            AIDBiO(inner_steps=3, inner_lr=0.1, cg_steps=4),
+            [(2, 3, 1, 4), (2, 3, 1, 5), (2, 3, 1, 5)],
+        ),
         (
             AIDBiO(inner_steps=3, inner_lr=0.1, cg_steps=4, warm_start=False),
             [(2, 3, 1, 4)] * 3,
@@ -147,7 +150,8 @@ def test_stocbio_pays_for_the_sizes_of_its_batches_by_role():
 
 
 def test_stocbio_without_a_batch_pays_for_all_rows():
-    (cost,) = counted(StocBiO(inner_steps=4, inner_lr=0.1, neumann_terms=3, neumann_lr=0.1, batch=None), 1)
+    settings = {"inner_steps": 4, "inner_lr": 0.1, "neumann_terms": 3, "neumann_lr": 0.1}
+    (cost,) = counted(StocBiO(**settings, batch=None), 1)
     assert (cost.gc_g_samples, cost.gc_f_samples) == (4 * ROWS, 2 * ROWS)
     assert (cost.hv_samples, cost.jv_samples) == (3 * ROWS, ROWS)
 

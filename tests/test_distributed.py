@@ -175,9 +175,9 @@ def test_a_process_holds_its_own_rows_and_no_others():
 
 def test_mistakes_are_named():
     problem = noisy_sum(rows=3).problem()
-    with pytest.raises(ValueError, match="3 rows, fewer than the 4 processes: start fewer"):
+    with pytest.raises(ValueError, match=r"3 rows, fewer than the 4 processes: start fewer"):
         bilevel.shard(problem, _Rank(0, 4))
-    with pytest.raises(ValueError, match="there is no process group: call torch.distributed"):
+    with pytest.raises(ValueError, match=r"there is no process group: call torch\.distributed"):
         bilevel.shard(problem)
     with pytest.raises(ValueError, match="there is no process group"):
         Group()

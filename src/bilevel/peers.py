@@ -17,7 +17,7 @@ from torch import Tensor
 _TIMEOUT = 600.0  # seconds that a rank waits for the others
 
 
-class LostPeers(RuntimeError):
+class LostPeersError(RuntimeError):
     """Another process of the group has died, or did not answer in time."""
 
 
@@ -114,7 +114,7 @@ class Group(Peers):
         try:
             yield
         except RuntimeError as error:
-            raise LostPeers(
+            raise LostPeersError(
                 f"rank {self.rank} of {self.size} lost its peers: another rank has died, or did "
                 "not answer in time. Its own message says why. torchrun --max-restarts starts all "
                 f"of them again, from the last checkpoint. ({str(error).splitlines()[0]})"
