@@ -14,7 +14,7 @@ from bilevel.algorithms.outer import AdaGrad, MeasuredDescent
 from bilevel.hypergradients import AccurateAID, Estimate
 from bilevel.inner import InnerSolution, InnerStatus, NewtonCG, SafeDescent
 from bilevel.inner.safe_descent import safe_step
-from bilevel.linear import CG, LinearSolution, LinearStatus, MatrixHessian, if_known
+from bilevel.linear import CG, LinearSolution, LinearStatus, MatrixHessian, if_known, jacobi
 from bilevel.linear.watched_cg import watched_cg
 from bilevel.oracles import CountingOracle, make_oracle
 
@@ -110,6 +110,9 @@ def test_a_linear_solver_and_an_inner_solver_of_ones_own_are_kept():
     own = AIDBiO(cg_steps=7, inner=NewtonCG(1e-8))
     assert own.differentiation(0) == bilevel.AID(CG(7))
     assert AIDBiO(cg_steps=7).differentiation(0) == AccurateAID(0.1, CG(7))
+    assert AIDBiO(cg_tol=1e-3).differentiation(0) == AccurateAID(0.1, CG(1000, 1e-3))
+    given = AIDBiO(preconditioner=jacobi)
+    assert given.differentiation(0).preconditioner is given.inner_solver(0).preconditioner is jacobi
     assert AIDBiO(inner_steps=7, inner_lr=0.1).differentiation(0) == AccurateAID(0.1, rounds=1)
     assert AIDBiO(inner_steps=7).inner_solver(0) == SafeDescent(7)
     oracle = make_oracle(problem)

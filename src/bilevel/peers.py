@@ -136,12 +136,14 @@ def from_environment(timeout: float = _TIMEOUT) -> Iterator[Peers]:
         yield Alone()
         return
     import torch.distributed as dist
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
 
     waits = timedelta(seconds=timeout)
-    store, rank, size = next(dist.rendezvous("env://", timeout=waits))
+    store, rank, size = next(rendezvous("env://", timeout=waits))
     # torchrun's store outlives a restart, and with it the addresses of processes that are dead.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    fresh = dist.PrefixStore(f"attempt {attempt}", store)
+    fresh = PrefixStore(f"attempt {attempt}", store)
     dist.init_process_group("gloo", store=fresh, rank=rank, world_size=size, timeout=waits)
     try:
         yield Group()

@@ -19,6 +19,8 @@ from bilevel.linear.cg import CG, Preconditioner, if_known
 from bilevel.oracles.base import Oracle
 from bilevel.theory import plan_for
 
+_CG_STEPS = 1000
+_ROUNDS = 20
 _MEASURE = 10  # outer steps from one measurement of the sensitivity to the next
 # A tenth of the gradient at a time, down to what rounding allows.
 _ROUND = NewtonCG(tol=1e-30, drop=0.1, preconditioner=if_known)
@@ -45,7 +47,7 @@ class AIDBiO(DoubleLoop):
         inner_lr: α, at most 1/L; "auto" measures L at each outer step.
         cg_steps: N, at most; "auto" takes as many as `accuracy` needs.
         cg_tol: stop CG before N steps at this relative residual; 0 takes all of them.
-        preconditioner: for CG, as in `bilevel.linear.CG`. With "auto", the oracle's own.
+        preconditioner: for CG, as in `bilevel.linear.CG`. With "auto", None is the oracle's own.
         inner: any solver of `bilevel.inner`, in place of `inner_steps` and `inner_lr`.
         accuracy: the relative error of the hypergradient that "auto" aims at.
         sensitivity: how far the hypergradient moves when ‖∇y g‖ falls by 1; None measures it, at
@@ -95,13 +97,19 @@ class AIDBiO(DoubleLoop):
                 f"inner_lr = {self.inner_lr!r} is for gradient steps: say how many, as "
                 'inner_steps=10. With inner_steps="auto", Newton\'s method finds its own.'
             )
-        return _ROUND
+        return replace(_ROUND, preconditioner=self._own_preconditioner)
 
     def differentiation(self, k: int) -> Differentiation:
-        fixed = None if self.cg_steps == AUTO else self._cg()  # line 7, AID 2)-4)
-        if self._measures_inner:
-            return AccurateAID(self.accuracy, fixed, sensitivity=self.sensitivity)
-        return AccurateAID(self.accuracy, rounds=1) if fixed is None else AID(fixed)
+        fixed = None if self._watches else self._cg()  # line 7, AID 2)-4)
+        if fixed is not None and not self._measures_inner:
+            return AID(fixed)
+        return AccurateAID(
+            self.accuracy,
+            fixed,
+            rounds=_ROUNDS if self._measures_inner else 1,
+            sensitivity=self.sensitivity,
+            preconditioner=self._own_preconditioner,
+        )
 
     def settled(self, oracle: Oracle, state: State) -> AIDBiO:
         """With what earlier steps measured, except where it is time to measure anew."""
@@ -114,16 +122,29 @@ class AIDBiO(DoubleLoop):
         return True  # line 7, AID 1)
 
     def cost(self, k: int) -> dict[str, int]:
-        cost = {} if self._measures_inner or self.cg_steps == AUTO else {"gc_f": 2, "jv": 1}
-        measured = AUTO in (self.cg_steps, self.inner_lr, self.inner_steps)
-        if cost and not measured and not self.cg_tol:
+        if self._measures_inner:
+            return {}
+        cost = {} if self.inner else {"gc_g": at(self.inner_steps, k)}
+        if self._watches:
+            return cost
+        measured = self.inner is None and self.inner_lr == AUTO
+        if not (measured or self.cg_tol):
             cost["hv"] = int(self.cg_steps) + (1 if self.warm_start and k > 0 else 0)
-        counted = self.inner is None and self.inner_steps != AUTO
-        return {**cost, "gc_g": at(self.inner_steps, k)} if counted else cost
+        return {**cost, "gc_f": 2, "jv": 1}
 
     @property
     def _measures_inner(self) -> bool:
         return self.inner is None and self.inner_steps == AUTO
 
+    @property
+    def _watches(self) -> bool:
+        """Whether CG looks at the hypergradient to know when to end."""
+        return self.cg_steps == AUTO and not self.cg_tol
+
+    @property
+    def _own_preconditioner(self) -> Preconditioner:
+        return if_known if self.preconditioner is None else self.preconditioner
+
     def _cg(self) -> CG:
-        return CG(self.cg_steps, self.cg_tol, self.preconditioner)  # type: ignore[arg-type]
+        steps = _CG_STEPS if self.cg_steps == AUTO else self.cg_steps
+        return CG(steps, self.cg_tol, self.preconditioner)  # type: ignore[arg-type]

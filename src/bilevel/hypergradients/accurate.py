@@ -10,12 +10,12 @@ from bilevel.arguments import instance, positive, positive_integer
 from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.inner.base import InnerSolution, InnerSolver
 from bilevel.linear.base import LinearSolver, norm
+from bilevel.linear.cg import CG, Preconditioner, if_known
 from bilevel.linear.inner_hessian import InnerHessian
 from bilevel.linear.watched_cg import watched_cg
 from bilevel.oracles.base import Oracle
 from bilevel.sampling import Streams
 
-_ROUNDS = 20
 _CG_STEPS = 1000
 _TINY = 1e-30
 _SAFETY = 3.0
@@ -40,6 +40,7 @@ class AccurateAID(Differentiation):
     Args:
         accuracy: the relative error of the hypergradient to stop at.
         solver: a linear solver, in place of CG that watches the hypergradient.
+        preconditioner: for that CG; by default the oracle's, if it has one.
         rounds: at most; 1 takes what the inner solver gives, with no check.
         sensitivity: as measured before, at a point near by.
 
@@ -57,12 +58,14 @@ class AccurateAID(Differentiation):
 
     accuracy: float = 0.1
     solver: LinearSolver | None = None
-    rounds: int = _ROUNDS
+    rounds: int = 20
     sensitivity: float | None = None
+    preconditioner: Preconditioner = if_known
 
     def __post_init__(self) -> None:
         positive("accuracy", self.accuracy)
         positive_integer("rounds", self.rounds)
+        CG(preconditioner=self.preconditioner)  # which checks it
         if self.solver is not None:
             instance("solver", self.solver, LinearSolver, "bilevel.linear.CG(steps=20)")
 
@@ -113,7 +116,9 @@ class AccurateAID(Differentiation):
 
         if self.solver is None:
             share = self.accuracy / 2
-            linear, h = watched_cg(hessian, outer_y, v, value, share, _CG_STEPS)
+            linear, h = watched_cg(
+                hessian, outer_y, v, value, share, _CG_STEPS, self.preconditioner
+            )
         else:
             linear = self.solver.solve(hessian, outer_y, v)
             h = value(linear.v)

@@ -89,7 +89,7 @@ class CG(LinearSolver):
         if not math.isfinite(scale):  # y has diverged: say so with v, before a preconditioner fails
             lost = torch.full_like(b, float("nan"))
             return LinearSolution(lost, LinearStatus.NOT_CONVERGED, 0, scale)
-        precondition = self._preconditioner(hessian, b)
+        precondition = inverse(self.preconditioner, hessian, b)
         if scale == 0:  # from a warm start, CG would chase zero down to underflow
             return LinearSolution(torch.zeros_like(b), LinearStatus.CONVERGED, 0, 0.0)
         goal = scale * max(self.tol, torch.finfo(b.dtype).eps)
@@ -104,12 +104,13 @@ class CG(LinearSolver):
                 return LinearSolution(v, status, step, residual)
         return LinearSolution(v, LinearStatus.NEGATIVE_CURVATURE, step, residual)
 
-    def _preconditioner(self, hessian: Hessian, b: Tensor) -> Apply:
-        given = self.preconditioner
-        if given is None:
-            return _identity
-        near = given if isinstance(given, Tensor) else given(hessian)
-        return _divide_by(near, b) if isinstance(near, Tensor) else near
+
+def inverse(given: Preconditioner | None, hessian: Hessian, b: Tensor) -> Apply:
+    """What a preconditioner makes of a residual of the system H v = b."""
+    if given is None:
+        return _identity
+    near = given if isinstance(given, Tensor) else given(hessian)
+    return _divide_by(near, b) if isinstance(near, Tensor) else near
 
 
 def conjugate_gradients(

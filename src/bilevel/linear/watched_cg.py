@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bilevel.linear.base import Hessian, LinearSolution, LinearStatus, norm
-from bilevel.linear.cg import conjugate_gradients, if_known
+from bilevel.linear.cg import Preconditioner, conjugate_gradients, if_known, inverse
 
 _FIRST = 4  # steps before the first look
 _LATER = 1.5  # each look is after so many times the steps of the one before
@@ -24,14 +24,15 @@ def watched_cg(
     see: Callable[[Tensor], Tensor],
     share: float,
     steps: int,
+    preconditioner: Preconditioner = if_known,
 ) -> tuple[LinearSolution, Tensor]:
     """v with H v ≈ b, and see(v), looked at after 4, 6, 9, 14, ... steps.
 
     It ends when what CG has not found yet is at most `share` of what is seen. That is estimated: as
     the change since the last look, times ‖v* − v‖_H over ‖change of v‖_H, times 2 for safety, with
     ‖v* − v‖²_H ≈ n ‖step‖²_H after n steps (at least 10), from the mean of the last three. A
-    direction of little curvature that CG has not met can deceive it. It uses the oracle's
-    approximate inverse, if there is one.
+    direction of little curvature that CG has not met can deceive it. The preconditioner is the
+    oracle's, if it has one and no other is given.
 
     Reference: the guess about what is left, Nash & Sofer, "Assessing a search direction within a
     truncated-Newton method", Operations Research Letters 1990.
@@ -55,7 +56,7 @@ def watched_cg(
     rounding = torch.finfo(b.dtype).eps * scale
     look, found = _FIRST, list[float]()
     seen: Tensor | None = None
-    iterates = conjugate_gradients(hessian, b, v0, if_known(hessian))
+    iterates = conjugate_gradients(hessian, b, v0, inverse(preconditioner, hessian, b))
     for step, (v, residual, energy) in enumerate(iterates):
         found.append(energy)
         if residual <= rounding:
