@@ -27,7 +27,8 @@ in `maml` all layers adapt.
 
 `bilevel few-shot train --data mini-imagenet --algorithm aid-bio --batch 4 --seconds 3600 -o mini`
 
-The same command again goes on where it was stopped; with more `--steps`, beyond its end.
+The same command again goes on where it was stopped; with more `--steps`, beyond its end. After
+`torchrun --nproc-per-node 2 -m`, two processes share the tasks of each step.
 """
 
 _EVALUATE_EPILOG = """
@@ -91,9 +92,7 @@ def train(
     inner_steps: Annotated[
         int | None, typer.Option(min=1, help="D. \\[default: the algorithm's, as for all below]")
     ] = None,
-    growth: Annotated[
-        float | None, typer.Option(help="c of aid-bio-increasing: ⌈c (k+1)^¼⌉ inner steps.")
-    ] = None,
+    growth: Annotated[float | None, typer.Option(help="c of aid-bio-increasing.")] = None,
     inner_lr: Annotated[
         str | None, typer.Option(help="α, the inner step size, or auto: measured.", metavar="α")
     ] = None,
@@ -101,8 +100,7 @@ def train(
     ridge: Annotated[float | None, typer.Option(help="r, the penalty on the heads.")] = None,
     cg_steps: Annotated[int | None, typer.Option(min=1, help="N, steps of CG, for AID.")] = None,
     filters: Annotated[
-        int | None,
-        typer.Option(min=1, help="Of each convolution. \\[default: 64 up to 32×32, else 32]"),
+        int | None, typer.Option(min=1, help="\\[default: 64 for images up to 32×32, else 32]")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of all that is random.")] = 0,
     validate_every: Annotated[
@@ -111,8 +109,7 @@ def train(
     validation_tasks: Annotated[int, typer.Option(min=2, help="Tasks to measure it on.")] = 200,
     threads: Annotated[int | None, typer.Option(min=1, help="Of torch.")] = None,
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="\\[default: out/few-shot-...]", metavar="FOLDER"),
+        Path | None, typer.Option("-o", "--output", help="\\[default: out/few-shot-...]")
     ] = None,
 ) -> None:
     """Learn an embedding from which new classes can be told apart after a few images.
@@ -133,15 +130,14 @@ def train(
     from bilevel.few_shot.settings import settle
     from bilevel.few_shot.training_job import prepare
     from bilevel.memory import keep_freed_memory
+    from bilevel.peers import from_environment
 
     keep_freed_memory()
     given = {
         "inner_steps": inner_steps,
         "growth": growth,
         "inner_lr": number_or_auto("--inner-lr", inner_lr),
-        "outer_lr": outer_lr,
-        "ridge": ridge,
-        "cg_steps": cg_steps,
+        **{"outer_lr": outer_lr, "ridge": ridge, "cg_steps": cg_steps},
     }
     settings = settle(
         data,
@@ -158,10 +154,14 @@ def train(
     )
     folder = RunFolder(output or Path("out") / f"few-shot-{data}-{algorithm}")
     job = prepare(settings, Limits(steps, seconds), folder, typed())
-    _say(job.beginning)
     if threads is not None:
         torch.set_num_threads(threads)
-    ending = job.run(lambda: _load(data))
+    with from_environment() as peers:
+        if not peers.leads:
+            job.follow(lambda: _load(data), peers)
+            return
+        _say(job.beginning)
+        ending = job.run(lambda: _load(data), peers)
     typer.echo(ending.text, err=ending.code != 0)
     raise typer.Exit(ending.code)
 

@@ -16,7 +16,9 @@ from bilevel.few_shot.run_folder import Limits, Line, RunFolder
 from bilevel.few_shot.scores import Accuracy, accuracy
 from bilevel.few_shot.settings import Settings
 from bilevel.loop import Progress, minimize
+from bilevel.peers import Peers
 from bilevel.result import Past, Status
+from bilevel.sharding import shard
 
 _SAVE_SECONDS = 60.0
 _LOSS_EVERY = 10  # steps; f costs a third of a step
@@ -43,6 +45,7 @@ class Training:
         folder: opened for these settings.
         point: where to go on; None at the start.
         watcher: is told how it goes.
+        peers: who shares the tasks of each step, of whom this process leads.
     """
 
     def __init__(
@@ -52,11 +55,12 @@ class Training:
         folder: RunFolder,
         point: Point | None,
         watcher: Watcher,
+        peers: Peers,
     ) -> None:
         self.settings, self.folder, self.point = settings, folder, point
         self._watcher = watcher
         self._algorithm = settings.make_algorithm()
-        self._problem = settings.training_problem(images.train)
+        self._problem = shard(settings.training_problem(images.train), peers)
         self._checks = {
             split: settings.evaluation_problem(part, _VALIDATION_SEED)
             for split, part in (("train", images.train), ("validation", images.validation))
@@ -85,7 +89,7 @@ class Training:
             seed=self.settings.seed,
             callbacks=[self._after_step],
             seconds=limits.seconds,
-            evaluate_every=min(_LOSS_EVERY, self.settings.validate_every),
+            evaluate_every=_loss_every(self.settings),
             after=Past(self.point.state, self.point.seconds) if self.point else None,
         ).status
 
@@ -155,6 +159,22 @@ class Training:
     def _measuring(self, split: str, done: int, tasks: int) -> None:
         interruption.current().check()
         self._watcher.measuring(split, done, tasks)
+
+
+def follow(settings: Settings, limits: Limits, images: ImageClasses, peers: Peers) -> None:
+    """Do this process's share of the steps of a training that another leads."""
+    minimize(
+        shard(settings.training_problem(images.train), peers),
+        settings.make_algorithm(),
+        steps=limits.steps,
+        seed=settings.seed,
+        seconds=limits.seconds,
+        evaluate_every=_loss_every(settings),
+    )
+
+
+def _loss_every(settings: Settings) -> int:
+    return min(_LOSS_EVERY, settings.validate_every)
 
 
 def advice(settings: Settings, step: int) -> str:

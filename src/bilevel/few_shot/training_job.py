@@ -10,9 +10,10 @@ from bilevel.few_shot.checkpoint import Point
 from bilevel.few_shot.progress import TrainingBar
 from bilevel.few_shot.run_folder import Limits, RunFolder
 from bilevel.few_shot.settings import Settings
-from bilevel.few_shot.training import Training, advice
+from bilevel.few_shot.training import Training, advice, follow
 from bilevel.few_shot.training_page import write_training_page
 from bilevel.interruption import Interruption, graceful
+from bilevel.peers import Alone, Peers
 from bilevel.result import Status
 
 _DIVERGED = 1
@@ -62,20 +63,29 @@ class Job:
     def _is_done(self) -> bool:
         return self.point is not None and self.point.is_measured and self.limits.reached(self.point)
 
-    def run(self, load: Callable[[], ImageClasses]) -> Ending:
+    def run(self, load: Callable[[], ImageClasses], peers: Peers | None = None) -> Ending:
         """Train up to the limits, unless they are reached already.
 
         Args:
             load: gets the images.
+            peers: who shares the tasks of each step; those that do not lead call `follow`.
         """
+        peers = peers or Alone()
+        peers.told(not self.limits.reached(self.point))
         if self._is_done:
             return Ending(f"It had ended before; go further with more --steps.\n{self._results()}")
         images, done = load(), self.point.state.step if self.point else 0
         bar = TrainingBar(self.settings.algorithm, self.limits.steps, done)
-        training = Training(self.settings, images, self.folder, self.point, bar)
+        training = Training(self.settings, images, self.folder, self.point, bar, peers)
         with self.folder.locked(), graceful() as interruption:
             self.folder.open(self.settings, self.limits, self.point, self.command)
             return self._train(training, bar, interruption)
+
+    def follow(self, load: Callable[[], ImageClasses], peers: Peers) -> None:
+        """Do this process's share, if the leader has anything to do."""
+        if peers.told(None):
+            with graceful():
+                follow(self.settings, self.limits, load(), peers)
 
     def _train(self, training: Training, bar: TrainingBar, interruption: Interruption) -> Ending:
         try:
