@@ -53,7 +53,7 @@ def changed_data() -> bilevel.Problem:
         ({"callbacks": [lambda p: None]}, None),
         ({"tol": 1e-9, "seconds": 1e9, "steps": 3}, None),
     ],
-    ids=str,
+    ids=lambda value: ", ".join(value) if isinstance(value, dict) else str(value),
 )
 def test_another_run_is_refused_and_each_difference_named(
     change: dict[str, Any], difference: str | None, tmp_path: Path

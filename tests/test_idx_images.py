@@ -119,14 +119,14 @@ def test_idx_files_of_any_shape_are_read_back(tmp_path: Path) -> None:
         (b"plain", "not a whole gzip file"),
         (idx(np.arange(50))[:-9], "not a whole gzip file"),
         (idx(np.arange(50))[:15] + b"\xff" * 40, "not a whole gzip file"),
-        (gzip.compress(b"\0\0\x08\x01\0"), "the header ends after 5 of 8 bytes"),
+        (gzip.compress(b"\0\0\x08\x01\0", mtime=0), "the header ends after 5 of 8 bytes"),
         (
-            gzip.compress(b"\0\0\x0d\x01\0\0\0\1\0\0\0\0"),
+            gzip.compress(b"\0\0\x0d\x01\0\0\0\1\0\0\0\0", mtime=0),
             "magic number is 00000d01, expected 00000801",
         ),
         (idx(np.zeros((2, 2, 2))), "magic number is 00000803, expected 00000801"),
-        (gzip.compress(b"\0\0\x08\x01\0\0\0\4abc"), "promise 4 bytes, the file has 3"),
-        (gzip.compress(b"\0\0\x08\x01\0\0\0\2abc"), "promise 2 bytes, the file has more"),
+        (gzip.compress(b"\0\0\x08\x01\0\0\0\4abc", mtime=0), "promise 4 bytes, the file has 3"),
+        (gzip.compress(b"\0\0\x08\x01\0\0\0\2abc", mtime=0), "promise 2 bytes, the file has more"),
     ],
 )
 def test_a_bad_idx_file_is_refused_with_the_reason(tmp_path: Path, raw: bytes, says: str) -> None:

@@ -123,7 +123,7 @@ def test_every_algorithm_follows_a_schedule_of_outer_steps(name):
         ({"outer_lr": -0.1}, r"outer_lr must be a positive number, got -0.1"),
         ({"outer_lr": lambda k: -1.0}, r"outer_lr must be a positive number, got -1.0"),
     ],
-    ids=str,
+    ids=["an unknown optimiser", "a negative step", "a schedule of negative steps"],
 )
 def test_wrong_outer_arguments_are_errors_at_construction(arguments, text):
     with pytest.raises(ValueError, match=text):
