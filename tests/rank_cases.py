@@ -35,7 +35,7 @@ ROWS = 41  # not a multiple of any number of processes
 class Case:
     problem: Callable[[], Problem]
     algorithm: DoubleLoop
-    steps: int = 6
+    steps: int = 3
 
 
 def sparse() -> Problem:

@@ -138,20 +138,20 @@ def test_units_of_x_and_of_the_losses_do_not_matter(scale, height):
     torch.testing.assert_close(run(scaled).x / scale, run(plain).x, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("algorithm", [AIDBiO(), ITDBiO(inner_steps=60)], ids=["aid", "itd"])
-@pytest.mark.parametrize("kappa", [3.0, 30.0, 300.0])
+@pytest.mark.parametrize("algorithm", [AIDBiO(), ITDBiO(inner_steps=30)], ids=["aid", "itd"])
+@pytest.mark.parametrize("kappa", [3.0, 30.0])
 def test_with_no_number_given_a_run_comes_to_a_stationary_point(algorithm, kappa):
     family = known_quadratic(kappa)
-    result = bilevel.minimize(family.problem(), algorithm, steps=100)
+    result = bilevel.minimize(family.problem(), algorithm, steps=50)
     start = float(family.gradient(torch.zeros(3).double()).norm())
-    # ITD's sixty steps see κ = 300 only in part: what it ends at is biased.
-    floor = 1e-3 if isinstance(algorithm, AIDBiO) else max(1e-3, math.exp(-60 / kappa))
+    # ITD's thirty steps see κ = 30 only in part: what it ends at is biased.
+    floor = 1e-3 if isinstance(algorithm, AIDBiO) else max(1e-3, math.exp(-30 / kappa))
     assert float(family.gradient(result.x).norm()) <= floor * start
 
 
 def test_stocbio_with_no_number_given_comes_near_to_a_stationary_point():
     family = noisy_sum(rows=700)
-    result = bilevel.minimize(family.problem(), StocBiO(), steps=300)
+    result = bilevel.minimize(family.problem(), StocBiO(), steps=150)
     start = float(family.gradient(torch.zeros(len(result.x)).double()).norm())
     assert float(family.gradient(result.x).norm()) <= 0.05 * start
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -69,11 +71,28 @@ def unbroken(tmp_path_factory):
 
 
 def test_a_process_that_dies_ends_the_others_with_a_clear_message(tmp_path):
-    done = torchrun(2, "-m", "tests.rank_program", str(tmp_path), str(tmp_path / "found.pt"), "5")
-    assert done.returncode != 0
-    assert "rank 0 of 2 lost its peers: another rank has died" in done.stderr
-    assert "torchrun --max-restarts starts all of them again, from the last" in done.stderr
-    assert not (tmp_path / "found.pt").exists()
+    """Without torchrun, which may end the others before they speak."""
+    with socket.socket() as any_port:
+        any_port.bind(("127.0.0.1", 0))
+        port = any_port.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    output = tmp_path / "found.pt"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.rank_program", str(tmp_path), str(output), "5"],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **shared, "RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    said = [rank.communicate(timeout=120)[1] for rank in ranks]
+    assert ranks[1].returncode == -signal.SIGKILL
+    assert ranks[0].returncode == 1
+    assert "rank 0 of 2 lost its peers: another rank has died" in said[0]
+    assert "torchrun --max-restarts starts all of them again, from the last" in said[0]
+    assert not output.exists()
 
 
 def test_a_restart_by_torchrun_goes_on_from_the_checkpoint_to_the_same_bits(tmp_path, unbroken):

@@ -47,7 +47,7 @@ def test_every_figure_has_its_experiments_and_their_labels(name: str) -> None:
 def test_resolving_writes_every_default_out() -> None:
     stocbio, hoag = tiny().resolved().algorithms
     assert stocbio.settings["inner_steps"] == {"schedule": "increasing", "c": 2, "power": 0.25}
-    assert stocbio.settings["neumann_lr"] == 0.1
+    assert stocbio.settings["neumann_lr"] == "auto"
     assert hoag.settings["inner"]["cg_steps"] == 100
     assert hoag.settings["preconditioner"] == "jacobi"
     assert tiny().resolved().problem["ridge"] == 0.001
