@@ -172,8 +172,9 @@ def test_checkpoints_store_the_root_of_the_path_twice():
 
 def test_nothing_stays_alive_after_a_run_but_its_result():
     two_levels = problem()
+    algorithm = AIDBiO(inner_steps=10, inner_lr=0.01, cg_steps=10, outer_lr=1e-6)
     with LiveBytes() as live:
-        result = bilevel.minimize(two_levels, AIDBiO(inner_steps=10, inner_lr=0.01, outer_lr=1e-6), steps=3)
+        result = bilevel.minimize(two_levels, algorithm, steps=3)
     gc.collect()
     held = (result.y, result.state.y, result.state.y0, result.state.v)
     storages = {tensor.untyped_storage()._cdata for tensor in held}
