@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check mutants format clean
+.PHONY: demo test check mutants format race clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -13,10 +13,11 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-# The tests' tensors are small: more threads would only wait for each other.
+# The tests' tensors are small: more threads would only wait for each other. Two processes share
+# the files among them.
 test: export OMP_NUM_THREADS = 1
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -29,6 +30,10 @@ mutants: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+race: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[race]"
+	$(BIN)/python benchmarks/race.py
 
 clean:
 	rm -rf .venv out .pytest_cache .ruff_cache .mypy_cache .hypothesis

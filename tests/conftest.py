@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pooch  # noqa: F401  # its logger keeps the stderr that it first sees: not a test's
 import pytest
 import torch
 from torch import Tensor
