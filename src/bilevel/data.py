@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from bilevel.stored.base import StoredRows
+from bilevel.stored.conversion import all_finite
 from bilevel.stored.npy import NpyRows
 
 Rows = Tensor | None  # the numbers of some rows, or None for all of them
@@ -223,7 +224,7 @@ def as_tensor(data: Any) -> Tensor:
 def _check_finite(name: str, values: Tensor) -> None:
     if values.is_meta:
         raise ValueError(f"{name} is on device meta, which holds no values: load it on a real one")
-    if values.is_floating_point() and not torch.isfinite(values).all():
+    if not all_finite(values):
         count = int((~torch.isfinite(values)).sum())
         raise ValueError(f"{name} holds {count} values that are NaN or infinite: clean them first")
 

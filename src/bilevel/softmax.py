@@ -19,9 +19,11 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import instance, positive, positive_integer
-from bilevel.data import Batch, as_source, as_tensor, scipy_csr, torch_csr
+from bilevel.data import Batch, as_source, as_stored, as_tensor, scipy_csr, torch_csr
 from bilevel.problem import Problem
 from bilevel.structure import Variables
+
+Matrix = Any  # a dense or CSR tensor, or stored rows
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,9 @@ class PerWeight(Penalty):
 class SoftmaxForm:
     """Everything that defines the two losses."""
 
-    train: Tensor  # (n, p), dense or CSR
+    train: Matrix  # (n, p)
     train_labels: Tensor  # (n,)
-    validation: Tensor  # (m, p)
+    validation: Matrix  # (m, p)
     validation_labels: Tensor  # (m,)
     classes: int
     weights: SigmoidWeights | Tensor | None
@@ -161,8 +163,9 @@ def softmax_problem(
     """A softmax regression whose sample weights or penalties are learned on validation rows.
 
     Args:
-        train, validation: (features, labels) each; features dense or CSR, labels 0, ..., c − 1.
-            Append a column of ones for a bias (`add_bias`).
+        train, validation: (features, labels) each; features dense, CSR or in a file
+            (`bilevel.stored`, or a memory map), labels 0, ..., c − 1. Append a column of ones for
+            a bias (`add_bias`).
         weights: `SigmoidWeights()` to learn one weight a training row, a vector of fixed
             weights, or None for equal weights.
         penalty: `Ridge(strength)`, `PerFeature()` or `PerWeight()`.
@@ -219,7 +222,7 @@ def softmax_problem(
 
 
 def add_bias(rows: Any) -> Any:
-    """Append a column of ones, to a tensor, an array or a sparse matrix alike.
+    """Append a column of ones, to a tensor, an array, a sparse matrix or stored rows alike.
 
     Example:
         >>> import torch, bilevel
@@ -227,6 +230,8 @@ def add_bias(rows: Any) -> Any:
         tensor([[0., 1.],
                 [0., 1.]])
     """
+    if (stored := as_stored(rows)) is not None:
+        return stored.map(add_bias)
     if scipy.sparse.issparse(rows):
         return scipy.sparse.hstack([rows, np.ones((rows.shape[0], 1), rows.dtype)], format="csr")
     if not isinstance(rows, Tensor):
@@ -236,23 +241,26 @@ def add_bias(rows: Any) -> Any:
     return torch.cat([rows, torch.ones_like(rows[:, :1])], dim=1)
 
 
-def matrix(rows: Any, name: str = "rows") -> Tensor:
-    """Features as a dense or CSR tensor."""
-    sparse = scipy.sparse.issparse(rows)
-    found = torch_csr(scipy.sparse.csr_array(rows)) if sparse else as_tensor(rows)
-    if found.ndim != 2 or not found.is_floating_point():
+def matrix(rows: Any, name: str = "rows") -> Matrix:
+    """Features as a dense or CSR tensor, or as stored rows."""
+    found: Matrix = as_stored(rows)
+    if found is None:
+        sparse = scipy.sparse.issparse(rows)
+        found = torch_csr(scipy.sparse.csr_array(rows)) if sparse else as_tensor(rows).detach()
+    if len(found.shape) != 2 or not found.dtype.is_floating_point:
         raise ValueError(
             f"{name} features must be a floating-point matrix with a row a sample, got shape "
             f"{tuple(found.shape)} of {found.dtype}"
         )
-    return found.detach()
+    return found
 
 
-def _pair(name: str, data: tuple[Any, Any]) -> tuple[Tensor, Tensor]:
-    """The features and labels of `data`, checked."""
+def _pair(name: str, data: tuple[Any, Any]) -> tuple[Matrix, Tensor]:
+    """The features and labels of `data`, checked; the labels in memory."""
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise TypeError(f"{name} must be a pair (features, labels), got {type(data).__name__}")
-    rows, labels = matrix(data[0], name), as_tensor(data[1])
+    rows, stored = matrix(data[0], name), as_stored(data[1])
+    labels = as_tensor(data[1]) if stored is None else stored.all()
     as_source(f"{name}[0]", rows)  # which checks them
     if labels.shape != (len(rows),) or labels.is_floating_point() or int(labels.min()) < 0:
         raise ValueError(
@@ -277,7 +285,7 @@ def _shapes(value: Variables) -> Any:
     return tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
 
 
-def _weights(weights: SigmoidWeights | Any | None, rows: Tensor) -> SigmoidWeights | Tensor | None:
+def _weights(weights: SigmoidWeights | Any | None, rows: Matrix) -> SigmoidWeights | Tensor | None:
     if weights is None or isinstance(weights, SigmoidWeights):
         return weights
     if not isinstance(weights, Tensor | np.ndarray | list | tuple):

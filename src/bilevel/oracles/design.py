@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor
 
 from bilevel.data import Rows, scipy_csr, torch_csr
+from bilevel.stored.base import StoredRows
 
 
 class Design(ABC):
@@ -98,5 +100,50 @@ class SparseDesign(Design):
         return self._transposed
 
 
-def design(X: Tensor) -> Design:
+class StoredDesign(Design):
+    """X in a file: a batch is read, a product with all rows reads them block by block.
+
+    In memory are a block and the thin factors, (n, c) and (p, c).
+    """
+
+    def __init__(self, X: StoredRows) -> None:
+        self._X = X
+        self._gram: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self._X)
+
+    def push(self, W: Tensor) -> Tensor:
+        product = W.new_empty(len(self), W.shape[1])
+        for rows, block in self._X.blocks():
+            torch.mm(block, W, out=product[rows])
+        return product
+
+    def pull(self, R: Tensor) -> Tensor:
+        total = R.new_zeros(R.shape[1], self._X.shape[1])
+        for rows, block in self._X.blocks():
+            total.addmm_(R[rows].T, block)
+        return total.T
+
+    def pull_squared(self, R: Tensor) -> Tensor:
+        total = R.new_zeros(R.shape[1], self._X.shape[1])
+        for rows, block in self._X.blocks():
+            total.addmm_(R[rows].T, block.square())
+        return total.T
+
+    def gram(self) -> Tensor | None:
+        if self._gram is None and self._X.shape[1] <= _GRAM_LIMIT:
+            total = torch.zeros(self._X.shape[1], self._X.shape[1], dtype=self._X.dtype)
+            for _, block in self._X.blocks():
+                total.addmm_(block.T, block)
+            self._gram = total.div_(len(self))
+        return self._gram
+
+    def take(self, rows: Rows) -> Design:
+        return self if rows is None else DenseDesign(self._X.take(rows))
+
+
+def design(X: Tensor | StoredRows) -> Design:
+    if isinstance(X, StoredRows):
+        return StoredDesign(X)
     return SparseDesign(X) if X.is_sparse_csr else DenseDesign(X)

@@ -1,0 +1,43 @@
+"""From the numbers of a file to those of a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bilevel.errors import UserError
+
+
+def tensor_dtype(what: str, stored: Any, wanted: torch.dtype | None) -> torch.dtype:
+    """The dtype of tensors with the numbers of `what`: the wanted one, or else its own.
+
+    Raises:
+        UserError: there are no such tensors, or fractions would be lost.
+    """
+    try:
+        own = torch.from_numpy(np.empty(0, np.dtype(stored).newbyteorder("="))).dtype
+    except TypeError as error:
+        raise UserError(f"{what} holds {stored}: give plain numbers") from error
+    if wanted is not None and not torch.can_cast(own, wanted):
+        raise UserError(f"{what} holds {own}, which cannot be made {wanted} without loss")
+    return wanted or own
+
+
+def as_native(raw: NDArray[Any], dtype: torch.dtype) -> Tensor:
+    """A tensor of this dtype, also from numbers whose bytes are in the other order."""
+    return torch.from_numpy(raw.astype(raw.dtype.newbyteorder("="), copy=False)).to(dtype)
+
+
+def all_finite(values: Tensor) -> bool:
+    """Whether no value is NaN or infinite.
+
+    A sum is several times faster than a look at each value, and takes no memory. It is finite only
+    if all values are; if it is not, it may have overflowed, and the look decides.
+    """
+    if not values.is_floating_point() or bool(torch.isfinite(values.sum())):
+        return True
+    return bool(torch.isfinite(values).all())
