@@ -5,11 +5,13 @@ Here the processes are threads, which meet at a barrier for each sum: fast, and 
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ import bilevel
 from bilevel.few_shot import LearnedHead, ZeroHead
 from bilevel.oracles import Oracle, at_step, make_oracle
 from bilevel.peers import Peers
+from bilevel.stored import NpyRows
 
 from .few_shot_cases import problem as few_shot
 from .quadratics import noisy_sum, quadratic
@@ -69,6 +72,21 @@ def together(size: int, work: Callable[[Peers], Any]) -> list[Any]:
         return [future.result() for future in [pool.submit(one, rank) for rank in range(size)]]
 
 
+def in_files() -> bilevel.Problem:
+    plain = weights_and_penalties().closed_form
+    parts = []
+    for rows, labels in (
+        (plain.train, plain.train_labels),
+        (plain.validation, plain.validation_labels),
+    ):
+        with tempfile.NamedTemporaryFile(suffix=".npy") as file:
+            np.save(file.name, rows.numpy())
+            parts.append((NpyRows(file.name), labels))  # which keeps it open
+    return bilevel.softmax_problem(
+        *parts, weights=bilevel.SigmoidWeights(), penalty=bilevel.PerWeight(), classes=3
+    )
+
+
 PROBLEMS: dict[str, Callable[[], bilevel.Problem]] = {
     "rows": lambda: noisy_sum(rows=13).problem(),
     "no rows": lambda: quadratic(4.0).problem(),
@@ -81,6 +99,7 @@ PROBLEMS: dict[str, Callable[[], bilevel.Problem]] = {
         rows=13, weights=torch.linspace(0, 1, 13).double()
     ),
     "sparse": sparse,
+    "in files": in_files,
     # A module cannot be called by several threads at once, so each thread has its own.
     "tasks": lambda: few_shot.__wrapped__(ZeroHead(0.05), batch=3),
     "tasks, a learned start": lambda: few_shot.__wrapped__(LearnedHead(0.01, seed=2), batch=3),

@@ -14,6 +14,7 @@ from bilevel.data import Batch, Rows, Source, scipy_csr, torch_csr
 from bilevel.peers import Group, Peers
 from bilevel.problem import Problem
 from bilevel.softmax import SoftmaxForm
+from bilevel.stored.base import StoredRows
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,9 @@ def _part_of_form(form: SoftmaxForm, inner: Part, outer: Part) -> SoftmaxForm:
     )
 
 
-def _slice(rows: Tensor, part: Part) -> Tensor:
+def _slice(rows: Any, part: Part) -> Any:
+    if isinstance(rows, StoredRows):
+        return rows.part(part.first, part.end)
     if rows.layout == torch.sparse_csr:
         return torch_csr(scipy_csr(rows)[part.first : part.end])
     return rows[part.first : part.end].clone()
