@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,16 +73,17 @@ def together(size: int, work: Callable[[Peers], Any]) -> list[Any]:
         return [future.result() for future in [pool.submit(one, rank) for rank in range(size)]]
 
 
+_FOLDER = tempfile.TemporaryDirectory()  # until the end of the process
+
+
 def in_files() -> bilevel.Problem:
     plain = weights_and_penalties().closed_form
     parts = []
-    for rows, labels in (
-        (plain.train, plain.train_labels),
-        (plain.validation, plain.validation_labels),
-    ):
-        with tempfile.NamedTemporaryFile(suffix=".npy") as file:
-            np.save(file.name, rows.numpy())
-            parts.append((NpyRows(file.name), labels))  # which keeps it open
+    for name in ("train", "validation"):
+        file = Path(_FOLDER.name) / f"{name}.npy"
+        if not file.exists():
+            np.save(file, getattr(plain, name).numpy())
+        parts.append((NpyRows(file), getattr(plain, f"{name}_labels")))
     return bilevel.softmax_problem(
         *parts, weights=bilevel.SigmoidWeights(), penalty=bilevel.PerWeight(), classes=3
     )
