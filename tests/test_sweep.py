@@ -1,8 +1,9 @@
-"""Sweeps: the best of a grid, kept through a kill and shared between several."""
+"""Sweeps: the best of a grid, kept when it is broken off."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from bilevel.errors import UserError
 from bilevel.experiments import sweep as module
 from bilevel.experiments.experiment import Budget, Experiment
 from bilevel.experiments.runner import torch_threads
-from bilevel.experiments.sweep import Best, loss_after, sweep
+from bilevel.experiments.sweep import loss_after, sweep
 
 from .small_experiments import tiny
 
@@ -125,6 +126,28 @@ def test_mistakes_are_explained(tmp_path: Path) -> None:
             sweep(tiny(sweep=GRID), storage)
 
 
+def test_a_missing_driver_is_named_with_the_command_and_without_the_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(UserError, match=r'pip install "psycopg\[binary\]"') as caught:
+        sweep(tiny(sweep=GRID), "postgresql+psycopg://ada:secret@nowhere/sweeps")
+    assert "ada:***@nowhere" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_storage_that_fails_in_the_middle_is_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unplug(*_: Any) -> float:
+        (tmp_path / "sweep.db").write_text("no database any more" * 1000)
+        return 1.0
+
+    monkeypatch.setattr(module, "loss_after", unplug)
+    with pytest.raises(UserError, match=r"failed: .*not a database.*the same command goes on"):
+        sweep(tiny(sweep=GRID), address(tmp_path))
+
+
 def _instance_and_algorithm(experiment: Experiment, **changes: Any) -> Any:
     instance = experiment.task().build(load_data("digits"), 0)
     return instance, experiment.algorithms[0].make(**changes)
@@ -151,7 +174,7 @@ class Killed(BaseException):
     pass
 
 
-def test_a_sweep_survives_a_kill(
+def test_a_sweep_that_is_broken_off_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_losses: list[tuple[float, float]]
 ) -> None:
     working = module.loss_after
@@ -171,22 +194,3 @@ def test_a_sweep_survives_a_kill(
     assert sorted(known_losses) == sorted(LOSSES)  # the two that were finished are not run again
     after = {trial.number: trial.value for trial in trials(tmp_path)}
     assert all(after[number] == value for number, value in kept.items() if value is not None)
-
-
-def test_two_sweeps_share_a_storage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_losses: list[tuple[float, float]]
-) -> None:
-    """The second does its part while the first is in the middle of a trial."""
-    working = module.loss_after
-    second: list[dict[str, Best]] = []
-
-    def interrupted(*arguments: Any) -> float:
-        monkeypatch.setattr(module, "loss_after", working)
-        second.append(sweep(tiny(sweep=GRID), address(tmp_path), trials=2))
-        return working(*arguments)
-
-    monkeypatch.setattr(module, "loss_after", interrupted)
-    first = sweep(tiny(sweep=GRID), address(tmp_path))
-    assert second[0]["stoc"].trials == 2
-    assert first["stoc"].trials == 4
-    assert sorted(known_losses) == sorted(LOSSES)

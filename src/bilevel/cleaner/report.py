@@ -59,8 +59,9 @@ def write_report(
 
 
 def _notices(prepared: Prepared, found: Cleaning) -> list[Notice]:
-    failed = [found.result.message] if found.result.status is Status.DIVERGED else []
-    return [Notice(f"Take care: {text}") for text in (*prepared.warnings, *failed)]
+    short = found.result.status in (Status.DIVERGED, Status.INTERRUPTED)
+    ending = [found.result.message] if short else []
+    return [Notice(f"Take care: {text}") for text in (*prepared.warnings, *ending)]
 
 
 def _suspicious(prepared: Prepared, table: pd.DataFrame) -> Table:

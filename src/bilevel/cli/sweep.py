@@ -33,7 +33,8 @@ def sweep(
     storage: Annotated[
         str | None,
         typer.Option(
-            help="Where Optuna keeps the trials. \\[default: sqlite:///out/NAME-sweep.db]",
+            help="Where Optuna keeps the trials: sqlite:///FILE, or for many machines "
+            "postgresql://USER:PASSWORD@HOST/DATABASE. \\[default: sqlite:///out/NAME-sweep.db]",
             metavar="ADDRESS",
             show_default=False,
         ),
@@ -59,11 +60,14 @@ def sweep(
     `bilevel sweep mnist-p0.2 --trials 40 --budget 6 --write mine.toml` tries 40 points of each of
     the paper's grids, and writes an experiment for `bilevel run mine.toml`.
 
-    Start the same command again after Ctrl-C or a crash, or in several terminals at once: they
-    share the storage. With as many processes as cores, set OMP_NUM_THREADS=1.
+    Start the same command again after Ctrl-C or a crash, or in several terminals at once, or on
+    several machines: all who share the storage share the work. Each point is done once, and what
+    a killed process was at is done by another. With as many processes as cores, set
+    OMP_NUM_THREADS=1.
     """
     from bilevel.experiments.experiment import load
     from bilevel.experiments.progress import RunsBar
+    from bilevel.experiments.storage import shown
     from bilevel.experiments.sweep import METRIC
     from bilevel.experiments.sweep import sweep as search
     from bilevel.interruption import Interrupted, raising
@@ -78,7 +82,8 @@ def sweep(
             found = search(chosen, storage, trials, bar)
     except Interrupted as stopped:
         typer.echo(
-            f"interrupted: all but the trial in work is in {storage}; the same command goes on",
+            f"interrupted: all but the trial in work is in {shown(storage)}; the same command "
+            "goes on",
             err=True,
         )
         raise typer.Exit(stopped.exit_code) from stopped

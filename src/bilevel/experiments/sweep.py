@@ -1,25 +1,27 @@
 """Search the settings of an experiment's algorithms on a grid.
 
 The trials of a label are an Optuna study in a storage. Whoever opens the storage shares the
-work, and what was finished stays when a process is killed.
+work; what was finished stays when a process is killed, and what it was at is done by another.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import optuna
-from optuna.trial import TrialState
-from sqlalchemy.exc import SQLAlchemyError
+from optuna.storages import BaseStorage
 
 from bilevel.algorithms import DoubleLoop
 from bilevel.errors import UserError
 from bilevel.experiments.experiment import Budget, Contestant, Experiment
 from bilevel.experiments.runner import NEVER, torch_threads
+from bilevel.experiments.shared_trials import Pulse, SharedTrials
+from bilevel.experiments.storage import opened
 from bilevel.loop import Progress, minimize
 from bilevel.result import Status
 from bilevel.tasks import Instance
@@ -27,6 +29,7 @@ from bilevel.tasks.few_shot import FewShot
 
 METRIC = "validation_loss"  # what may be looked at to choose: the test rows may not
 Notify = Callable[[str, float, int], None]
+_PAUSE = 0.2  # seconds between two looks at what others do
 
 
 @dataclass(frozen=True)
@@ -43,19 +46,23 @@ def sweep(
     storage: str,
     trials: int | None = None,
     notify: Notify = lambda what, done, total: None,
+    pulse: Pulse = Pulse(),  # noqa: B008 - it cannot be changed
 ) -> dict[str, Best]:
     """Find, for each label of the `sweep` table, the choices with the lowest validation loss.
 
     Each trial runs the first seed of the experiment for its budget; a run that diverges has an
     infinite loss. A part of a grid is chosen by a tree-structured Parzen estimator (Bergstra et
-    al., NeurIPS 2011), which looks where earlier trials went well.
+    al., NeurIPS 2011), which looks where earlier trials went well. It returns when all is done:
+    at the end it waits for what other processes are at, and does it if they are killed.
 
     Args:
         experiment: with a `sweep` table.
-        storage: an address for Optuna, such as "sqlite:///sweep.db".
+        storage: an address for Optuna: a file for the processes of one machine, such as
+            "sqlite:///sweep.db", or a server for many, "postgresql://USER@HOST/DATABASE".
         trials: how many points of each grid to try, over all processes and all times; None is
             all of them.
         notify: told what is tried, how many trials are done, and of how many.
+        pulse: how processes on other machines are known to be alive.
 
     Returns:
         The best settings by label.
@@ -67,9 +74,11 @@ def sweep(
     task = experiment.task()
     instance = task.build(task.load(experiment.data), experiment.seeds[0])
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with torch_threads(experiment.threads):
+    with torch_threads(experiment.threads), opened(storage) as store:
         return {
-            contestant.label: _Search(experiment, contestant, storage).go(instance, trials, notify)
+            contestant.label: _Search(experiment, contestant, store, pulse).go(
+                instance, trials, notify
+            )
             for contestant in experiment.algorithms
             if contestant.label in experiment.sweep
         }
@@ -78,48 +87,55 @@ def sweep(
 class _Search:
     """The sweep of one label."""
 
-    def __init__(self, experiment: Experiment, contestant: Contestant, storage: str) -> None:
+    def __init__(
+        self, experiment: Experiment, contestant: Contestant, storage: BaseStorage, pulse: Pulse
+    ) -> None:
         self._experiment, self._contestant = experiment, contestant
+        self._storage, self._pulse = storage, pulse
         # Optuna stores plain values only, so tables travel as text.
         self._grid = {
             setting: {_plain(choice): choice for choice in choices}
             for setting, choices in experiment.sweep[contestant.label].items()
         }
-        space = {setting: list(choices) for setting, choices in self._grid.items()}
-        self._whole = optuna.samplers.GridSampler(space, seed=0)
-        self._size = math.prod(map(len, space.values()))
-        self._study = _open(f"{experiment.name}/{contestant.label}", storage)
+        name = f"{experiment.name}/{contestant.label}"
+        self._study = optuna.create_study(
+            study_name=name, storage=storage, direction="minimize", load_if_exists=True
+        )
         self._check_same()
 
     def go(self, instance: Instance, trials: int | None, notify: Notify) -> Best:
-        goal = self._size if trials is None else min(trials, self._size)
-        seed = len(self._study.get_trials(deepcopy=False))  # another for who comes later
-        part = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-        self._study.sampler = self._whole if goal == self._size else part
+        size = math.prod(map(len, self._grid.values()))
+        goal = size if trials is None else min(trials, size)
+        shared = self._shared(goal)
         name = f"{self._experiment.name}: {self._contestant.label}"
-        while (done := len(self._complete())) < goal:
-            notify(name, done, goal)
-            self._study.optimize(lambda trial: self._loss(trial, instance), n_trials=1)
+        while len(done := shared.done()) < goal:
+            notify(name, len(done), goal)
+            claim = shared.claim()
+            if claim is None:
+                time.sleep(_PAUSE)  # until others have done, or left, what is in their hands
+                continue
+            try:
+                with shared.beating(claim):
+                    value = self._loss(claim.params, instance)
+            except BaseException:
+                claim.withdraw()
+                raise
+            claim.finish(value)
         notify(name, goal, goal)
-        found = self._study.best_trial
-        return Best(self._chosen(found.params), float(found.value or 0.0), len(self._complete()))
+        best = min(done, key=lambda trial: float(trial.value or 0.0))
+        return Best(self._chosen(best.params), float(best.value or 0.0), len(done))
 
-    def _loss(self, trial: optuna.Trial, instance: Instance) -> float:
-        params = {
-            setting: trial.suggest_categorical(setting, list(choices))
-            for setting, choices in self._grid.items()
-        }
-        if any(earlier.params == params for earlier in self._complete()):
-            raise optuna.TrialPruned("this point was tried before")
+    def _shared(self, goal: int) -> SharedTrials:
+        choices = {setting: list(values) for setting, values in self._grid.items()}
+        study = self._storage.get_study_id_from_name(self._study.study_name)
+        return SharedTrials(self._storage, study, choices, goal, self._pulse)
+
+    def _loss(self, params: dict[str, Any], instance: Instance) -> float:
         algorithm = self._contestant.make(**self._chosen(params))
-        seed = self._experiment.seeds[0]
-        return loss_after(instance, algorithm, seed, self._experiment.budget)
+        return loss_after(instance, algorithm, self._experiment.seeds[0], self._experiment.budget)
 
     def _chosen(self, params: dict[str, Any]) -> dict[str, Any]:
         return {setting: self._grid[setting][value] for setting, value in params.items()}
-
-    def _complete(self) -> list[optuna.trial.FrozenTrial]:
-        return self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
     def _check_same(self) -> None:
         """Trials under another budget or on another problem cannot be compared."""
@@ -158,21 +174,6 @@ def loss_after(instance: Instance, algorithm: DoubleLoop, seed: int, budget: Bud
     )
     loss = instance.measure(*last)[METRIC]
     return loss if math.isfinite(loss) and result.status != Status.DIVERGED else math.inf
-
-
-def _open(name: str, storage: str) -> optuna.Study:
-    try:
-        return optuna.create_study(
-            study_name=name,
-            storage=storage,
-            direction="minimize",
-            load_if_exists=True,
-        )
-    except (SQLAlchemyError, ValueError, ImportError) as error:
-        raise UserError(
-            f"cannot open the storage {storage!r}: {str(error).splitlines()[0]}. Give an address "
-            "such as sqlite:///sweep.db, in a folder that exists"
-        ) from error
 
 
 def _plain(choice: Any) -> Any:
