@@ -17,6 +17,7 @@ from bilevel import (
     schedules,
     stored,
     theory,
+    trackers,
 )
 from bilevel.certificates import Certificate, certify
 from bilevel.check import HypergradientReport, check_hypergradient
@@ -75,4 +76,5 @@ __all__ = [
     "solve_inner",
     "stored",
     "theory",
+    "trackers",
 ]
