@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,14 @@ from .quadratics import noisy_sum, quadratic
 from .small_experiments import tiny
 
 SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_raises() -> Iterator[None]:
+    """Also where the tests were started in the background, and Python leaves SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def send(number: int, at: int) -> Callable[[bilevel.Progress], None]:
