@@ -17,7 +17,8 @@ from torch import Tensor
 from bilevel.data import scipy_csr
 from bilevel.linear.lanczos import extreme_eigenvalues
 from bilevel.oracles.design import design
-from bilevel.softmax import SoftmaxForm
+from bilevel.softmax import Matrix, SoftmaxForm
+from bilevel.stored import StoredRows
 from bilevel.theory.constants import Constant, Kind, Known
 
 _PRODUCTS = 60  # enough for the largest eigenvalue of a Gram matrix to several digits
@@ -90,14 +91,16 @@ def _row_weights(form: SoftmaxForm, of_weights: Tensor | None) -> Tensor:
     return torch.ones(form.train.shape[0], dtype=form.train.dtype)
 
 
-def _row_norms(rows: Tensor) -> Tensor:
+def _row_norms(rows: Matrix) -> Tensor:
+    if isinstance(rows, StoredRows):
+        return torch.cat([torch.linalg.vector_norm(block, dim=1) for _, block in rows.blocks()])
     if rows.layout != torch.strided:
         return torch.as_tensor(scipy.sparse.linalg.norm(scipy_csr(rows), axis=1))
     found: Tensor = torch.linalg.vector_norm(rows, dim=1)
     return found
 
 
-def _largest(rows: Tensor, s: Tensor | None) -> float:
+def _largest(rows: Matrix, s: Tensor | None) -> float:
     """λmax(Σ s_i a_i a_i'/n), and what Lanczos may be off by."""
     X, n = design(rows), rows.shape[0]
     weights = torch.ones(n, dtype=rows.dtype) if s is None else s
