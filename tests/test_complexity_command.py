@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -160,3 +162,16 @@ def test_a_folder_of_something_else_is_not_touched(
 
 def test_no_seeds_are_a_usage_error(run) -> None:
     assert run("--seeds", "0").code == 2
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_with_the_codes_of_a_shell_and_says_how_to_go_on(
+    run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, code: int
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr("bilevel.complexity.job.measure", interrupted)
+    shown = run("-o", str(tmp_path / "kept"))
+    assert shown.code == code
+    assert "the same command goes on" in shown.err

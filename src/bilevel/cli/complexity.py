@@ -59,7 +59,7 @@ def complexity(
 
     - **counts.json**: every count of every run.
 
-    Run the same command again after a crash: what is finished is not measured again.
+    Run the same command again after Ctrl-C or a crash: what is finished is not measured again.
     """
     from dataclasses import replace
 
@@ -69,12 +69,20 @@ def complexity(
     from bilevel.complexity.tables import as_text, lines
     from bilevel.experiments.command import typed
     from bilevel.experiments.progress import RunsBar
+    from bilevel.interruption import Interrupted, raising
 
     folder = output or Path("out") / ("complexity-quick" if quick else "complexity")
     chosen = QUICK if quick else FULL
     studies = [replace(study, seeds=seeds or study.seeds) for study in chosen]
-    with RunsBar("cells") as bar:
-        found = measure(studies, folder, bar)
+    try:
+        with raising(), RunsBar("cells") as bar:
+            found = measure(studies, folder, bar)
+    except Interrupted as stopped:
+        typer.echo(
+            f"interrupted: all but the cell in work is in {folder}; the same command goes on",
+            err=True,
+        )
+        raise typer.Exit(stopped.exit_code) from stopped
     write_results(folder, studies, found, typed())
     for study in studies:
         typer.echo(as_text(study, lines(study, found[study.name])) + "\n")
