@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check mutants format race clean
+.PHONY: demo test check mutants format race forget clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -35,5 +35,9 @@ race: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[race]"
 	$(BIN)/python benchmarks/race.py
 
-clean:
+# What numba compiled: it does not see changes in files that a kernel imports.
+forget:
+	find src -name '*.nb[ci]' -delete
+
+clean: forget
 	rm -rf .venv out .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -40,6 +40,7 @@ _LEVELS = [
         "whole_files",
     },
     {"heads", "problem", "quadratics", "sharding", "softmax"},
+    {"compiled"},
     {"oracles"},
     {"linear"},
     {"inner"},

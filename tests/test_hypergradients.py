@@ -160,7 +160,7 @@ def test_itd_differentiates_stochastic_steps_on_the_batches_that_they_drew(name)
     oracle, lr = make_oracle(problem, seed=2), bilevel.schedules.decaying(0.3, 0.5)
     estimate = ITD().estimate(oracle, x, y, None, SGD(6, lr, batch=5), oracle.streams(4))
     streams = oracle.streams(4)
-    rows = [streams.rows("inner", 5) for _ in range(6)]
+    rows = streams.batches("inner", 5, 6)
     truth = dense_truth.unrolled(problem, x, y, [lr(t) for t in range(6)], rows)
     assert relative(estimate.value, truth) < 1e-13
     full = dense_truth.unrolled(problem, x, y, [lr(t) for t in range(6)])

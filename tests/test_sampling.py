@@ -77,6 +77,42 @@ def test_single_rows_are_uniform_and_successive_ones_independent(role):
     assert is_uniform(np.bincount(rows[0::2] * 5 + rows[1::2], minlength=25))
 
 
+@pytest.mark.parametrize(
+    ("rows", "size"), [(50, 3), (50, 20), (90, 1), (9, 3), (None, 4), (5, None)]
+)
+def test_several_batches_at_once_are_like_one_after_another(rows, size):
+    found = Streams(3, 0, rows, rows).batches("inner", size, 40)
+    assert len(found) == 40
+    if rows is None or size is None:
+        assert found == [None] * 40
+        return
+    for batch in found:
+        assert batch.dtype == torch.int64
+        assert len(set(batch.tolist())) == len(batch) == size
+        assert set(batch.tolist()) <= set(range(rows))
+    assert len({tuple(batch.tolist()) for batch in found}) > 20
+
+
+def test_batches_at_once_are_uniform_over_all_sets_of_rows():
+    counts = dict.fromkeys(itertools.combinations(range(6), 2), 0)
+    for batch in Streams(4, 0, 6, 6).batches("hessian", 2, 15_000):
+        counts[tuple(sorted(batch.tolist()))] += 1
+    assert is_uniform(np.array(list(counts.values())))
+
+
+def test_batches_at_once_are_independent_of_each_other():
+    counts = np.zeros((5, 5))
+    for step in range(4000):
+        (i,), (j,) = Streams(6, step, 5, 5).batches("inner", 1, 2)
+        counts[i, j] += 1
+    assert is_uniform(counts)
+
+
+def test_a_batch_at_once_that_is_too_large_is_refused():
+    with pytest.raises(ValueError, match="a batch of 7 rows"):
+        Streams(0, 0, 6, 6).batches("inner", 7, 2)
+
+
 def test_batches_are_uniform_over_all_sets_of_rows():
     streams = Streams(1, 0, 5, 5)
     sets = list(itertools.combinations(range(5), 2))

@@ -63,18 +63,19 @@ def test_stocbio_is_algorithms_2_and_3_of_the_paper_line_by_line(make, strong_co
     n, m = len(problem.inner_data), len(problem.outer_data)
     for k in range(3):  # Algorithm 2, line 2
         streams = Streams(SEED, k, n, m)
-        for _ in range(D):  # lines 4 to 7: y from the last step's, a fresh batch S each time
-            rows = streams.rows("inner", sizes["inner"])
+        # Lines 4 to 7: y from the last step's, a fresh batch S each time.
+        for rows in streams.batches("inner", sizes["inner"], D):
             y = y.sub(inner_gradient(problem, x, y, rows), alpha=alpha)
         outer_rows = streams.rows("outer", sizes["outer"])  # line 8: D_F
         outer_x, v_0 = outer_gradients(problem, x, y, outer_rows)  # line 9
         r = {Q: v_0}  # Algorithm 3, line 5
-        for i in range(Q, 0, -1):  # lines 6 to 8
-            size = sizes["hessian"]
-            if mu is not None:  # Proposition 3: |B_{Q+1−j}| = B Q (1 − ημ)^{j−1} with i = Q+1−j
-                j = Q + 1 - i
-                size = min(n, max(1, math.ceil(size * Q * (1 - eta * mu) ** (j - 1))))
-            B_i = streams.rows("hessian", size)
+        size = sizes["hessian"]
+        if mu is None:
+            batches = streams.batches("hessian", size, Q)
+        else:  # Proposition 3: |B_{Q+1−j}| = B Q (1 − ημ)^{j−1}
+            decaying = (size * Q * (1 - eta * mu) ** (j - 1) for j in range(1, Q + 1))
+            batches = [streams.rows("hessian", min(n, max(1, math.ceil(B)))) for B in decaying]
+        for i, B_i in zip(range(Q, 0, -1), batches, strict=True):  # lines 6 to 8
             r[i - 1] = r[i].sub(inner_products(problem, x, y, B_i, r[i])[1], alpha=eta)
         v_Q = sum((r[i] for i in range(Q - 1, -1, -1)), start=r[Q]) * eta  # line 9
         cross_rows = streams.rows("cross", sizes["cross"])  # Algorithm 2, line 11: D_G
@@ -131,13 +132,11 @@ def test_bsa_and_ttsa_take_the_steps_of_their_papers_on_single_samples(method, k
     else:  # one step on the faster scale; then one on the slower
         inner_lrs = [0.1 / (k + 1) ** (2 / 5)]
         outer_lr = 0.1 / (k + 1) ** (3 / 5)
-    for lr in inner_lrs:
-        (i,) = streams.rows("inner", 1)
+    for lr, (i,) in zip(inner_lrs, streams.batches("inner", 1, len(inner_lrs)), strict=True):
         y = y - lr * (q.A[i] @ y - q.B[i] @ x - q.c[i])
     (i,) = streams.rows("outer", 1)
     v = Q * eta * (y - q.t[i])
-    for _ in range(streams.below(Q)):
-        (i,) = streams.rows("hessian", 1)
+    for (i,) in streams.batches("hessian", 1, streams.below(Q)):
         v = v - eta * q.A[i] @ v
     (i,) = streams.rows("cross", 1)
     h = q.rho * (x - q.s) + q.B[i].T @ v

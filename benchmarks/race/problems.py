@@ -60,7 +60,9 @@ def draw_rows(case: Case, steps: int, batch: int) -> list[dict[str, Array]]:
 
 
 def _draw(streams: object, role: str, count: int, batch: int) -> Array:
-    found = [streams.rows(role, batch).numpy() for _ in range(count)]  # type: ignore[attr-defined]
+    if count == 1 and role in ("outer", "cross"):
+        return np.stack([streams.rows(role, batch).numpy()])  # type: ignore[attr-defined]
+    found = [rows.numpy() for rows in streams.batches(role, batch, count)]  # type: ignore[attr-defined]
     return np.stack(found) if found else np.zeros((0, batch), np.int64)
 
 

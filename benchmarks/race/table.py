@@ -47,9 +47,14 @@ def verdict(contest: Contest, scores: list[Score]) -> str:
         return f"Target: at most {contest.target:g} × {name}. Not measured."
     ratio = ours[0].median / rival.median
     met = "met" if ratio <= contest.target else "missed"
+    floors = [s for s in scores if s.contestant.kind is Kind.FLOOR and s.seconds]
+    beside = "".join(
+        f" It takes {ours[0].median / floor.median:.2f} × the {floor.contestant.name}."
+        for floor in floors
+    )
     return (
         f"Target: at most {contest.target:g} × {name}. {ours[0].contestant.name} takes "
-        f"{ratio:.2f} × {rival.contestant.name}: {met}."
+        f"{ratio:.2f} × {rival.contestant.name}: {met}.{beside}"
     )
 
 

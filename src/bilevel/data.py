@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
-import scipy.sparse
+import scipy  # its parts are loaded when first used
 import torch
 from torch import Tensor
 

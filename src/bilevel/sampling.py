@@ -2,17 +2,19 @@
 
 Proposition 3 of the paper needs the batches of different roles to be independent. A stream is
 keyed by (seed, outer step, role), so the state of a run holds no generator: whoever knows the
-seed and the step draws the same rows, in a resumed run or in another process.
+seed and the step draws the same rows, in a resumed run or in another process. Philox, a generator
+made of a key and a counter, is made for that: a stream is one of its counters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.random import Generator, Philox
 
 from bilevel.arguments import positive_integer
 from bilevel.data import Rows
@@ -86,7 +88,7 @@ class Streams:
             "cross": inner_rows,
             "curvature": inner_rows,
         }
-        self._generators: dict[str, np.random.Generator] = {}
+        self._generators: dict[str, Generator] = {}
 
     def available(self, role: Role) -> int | None:
         """How many rows a batch of this role is drawn from; None if there are no data."""
@@ -110,11 +112,30 @@ class Streams:
             return torch.from_numpy(generator.integers(rows, size=1))
         return torch.from_numpy(generator.choice(rows, size, replace=False, shuffle=False))
 
+    def batches(self, role: Role, size: int | None, count: int) -> list[Rows]:
+        """So many fresh batches at once, which is faster than one after another."""
+        rows = self._rows[role]
+        if size is None or rows is None or size * size > rows:
+            return [self.rows(role, size) for _ in range(count)]
+        drawn = self._generator(role).integers(rows, size=(count, size))
+        while len(repeated := np.flatnonzero(_repeats(drawn))):  # few, for small batches
+            drawn[repeated] = self._generator(role).integers(rows, size=(len(repeated), size))
+        return list(torch.from_numpy(drawn).unbind())
+
     def below(self, bound: int) -> int:
         """A uniform integer from {0, ..., bound - 1}: where a truncated series ends."""
         return int(self._generator("truncation").integers(bound))
 
-    def _generator(self, role: str) -> np.random.Generator:
+    def _generator(self, role: str) -> Generator:
         if role not in self._generators:
-            self._generators[role] = np.random.default_rng([*self._key, _KEYS[role]])
+            seed, step = self._key
+            counter = [0, 0, _KEYS[role], step]  # room for 2^128 draws between two of them
+            self._generators[role] = Generator(Philox(key=seed, counter=counter))
         return self._generators[role]
+
+
+def _repeats(batches: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Whether each batch has a row twice."""
+    ordered = np.sort(batches, axis=1)
+    found: np.ndarray[Any, Any] = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    return found

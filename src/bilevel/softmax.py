@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
+import scipy  # its parts are loaded when first used
 import torch
 from torch import Tensor
 
@@ -232,20 +232,20 @@ def add_bias(rows: Any) -> Any:
     """
     if (stored := as_stored(rows)) is not None:
         return stored.map(add_bias)
+    if isinstance(rows, Tensor):
+        if rows.layout == torch.sparse_csr:
+            return torch_csr(add_bias(scipy_csr(rows)))
+        return torch.cat([rows, torch.ones_like(rows[:, :1])], dim=1)
     if scipy.sparse.issparse(rows):
         return scipy.sparse.hstack([rows, np.ones((rows.shape[0], 1), rows.dtype)], format="csr")
-    if not isinstance(rows, Tensor):
-        return np.concatenate([rows, np.ones_like(rows[:, :1])], axis=1)
-    if rows.layout == torch.sparse_csr:
-        return torch_csr(add_bias(scipy_csr(rows)))
-    return torch.cat([rows, torch.ones_like(rows[:, :1])], dim=1)
+    return np.concatenate([rows, np.ones_like(rows[:, :1])], axis=1)
 
 
 def matrix(rows: Any, name: str = "rows") -> Matrix:
     """Features as a dense or CSR tensor, or as stored rows."""
     found: Matrix = as_stored(rows)
     if found is None:
-        sparse = scipy.sparse.issparse(rows)
+        sparse = not isinstance(rows, Tensor | np.ndarray) and scipy.sparse.issparse(rows)
         found = torch_csr(scipy.sparse.csr_array(rows)) if sparse else as_tensor(rows).detach()
     if len(found.shape) != 2 or not found.dtype.is_floating_point:
         raise ValueError(

@@ -78,6 +78,9 @@ class GivenRows:
     def rows(self, role: str, size: int) -> torch.Tensor:
         return next(self._left[role])
 
+    def batches(self, role: str, size: int, count: int) -> list[torch.Tensor]:
+        return [self.rows(role, size) for _ in range(count)]
+
     def below(self, bound: int) -> int:
         return self._products
 

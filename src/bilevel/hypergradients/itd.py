@@ -12,9 +12,9 @@ from torch import Tensor
 from bilevel.arguments import instance, natural, positive_integer
 from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.hypergradients.start import GivenStart, Start
-from bilevel.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus, Step
+from bilevel.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
 from bilevel.linear.base import LinearSolution, LinearStatus
-from bilevel.oracles.base import Linearization, Oracle
+from bilevel.oracles.base import Linearization, Oracle, Step
 from bilevel.sampling import Streams
 
 
@@ -72,11 +72,14 @@ class ITD(Differentiation):
         h, r = oracle.outer_gradient(x, y_D)
         total, last = torch.zeros_like(r), r.clone
         for t, y_t in self._backwards(oracle, x, steps, first, kept):
-            r = last()
             alpha, around = steps[t].lr, oracle.linearize(x, y_t, steps[t].rows)
-            h = h.sub(around.cross(r), alpha=alpha)
             total.add_(r, alpha=alpha)
-            last = functools.partial(_step_back, around, r, alpha)
+            if t == first:  # the product is the start's to ask for
+                h = h.sub(around.cross(r), alpha=alpha)
+                last = functools.partial(_step_back, around, r, alpha)
+            else:
+                hvp, cross = around.hvp_and_cross(r)
+                h, r = h.sub(cross, alpha=alpha), r.sub(hvp, alpha=alpha)
         if first == 0:
             h = self.start.add_covector(oracle, x, h, last)
         return Estimate(

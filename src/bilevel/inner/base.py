@@ -8,8 +8,7 @@ from enum import StrEnum
 
 from torch import Tensor
 
-from bilevel.data import Rows
-from bilevel.oracles.base import Oracle
+from bilevel.oracles.base import Oracle, Step
 from bilevel.sampling import Streams
 
 
@@ -40,17 +39,6 @@ class InnerSolver(ABC):
         """Minimise g(x, ·) from y."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """One inner step, y ← y − lr ∇y g(x, y; rows)."""
-
-    rows: Rows
-    lr: float
-
-    def apply(self, oracle: Oracle, x: Tensor, y: Tensor) -> Tensor:
-        return y.sub(oracle.inner_gradient(x, y, self.rows), alpha=self.lr)
-
-
 class GradientSteps(InnerSolver):
     """An inner solver made of plain gradient steps, which ITD can differentiate."""
 
@@ -60,6 +48,5 @@ class GradientSteps(InnerSolver):
 
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
         steps = self.plan(oracle, x, y, streams)
-        for step in steps:
-            y = step.apply(oracle, x, y)
+        y = oracle.descend(x, y, steps)
         return InnerSolution(y, InnerStatus.STEP_LIMIT, len(steps))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bilevel.arguments import positive, positive_integer
-from bilevel.inner.base import GradientSteps, Step
-from bilevel.oracles.base import Oracle
+from bilevel.inner.base import GradientSteps
+from bilevel.oracles.base import Oracle, Step
 from bilevel.sampling import Streams
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.optimize
+import scipy  # its parts are loaded when first used
 import torch
 from torch import Tensor
 

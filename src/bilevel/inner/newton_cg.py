@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bilevel.arguments import non_negative, positive, positive_integer
 from bilevel.inner.base import InnerSolution, InnerSolver, InnerStatus
-from bilevel.linear.base import norm
+from bilevel.linear.base import dot, norm
 from bilevel.linear.cg import CG, Preconditioner
 from bilevel.linear.inner_hessian import InnerHessian
 from bilevel.oracles.base import Oracle
@@ -53,7 +53,7 @@ class NewtonCG(InnerSolver):
         CG(preconditioner=self.preconditioner)  # which checks it
 
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
-        start, useful = None, math.inf
+        start, useful, value = None, math.inf, None
         for step in range(self.steps + 1):
             hessian = InnerHessian(oracle, x, y, streams)
             gradient = hessian.full.gradient()
@@ -69,22 +69,23 @@ class NewtonCG(InnerSolver):
             forcing = min(0.5, max((size / start) ** 0.5, self.drop * start / size / 2))
             cg = CG(self.cg_steps, forcing, self.preconditioner)
             direction = cg.solve(hessian, -gradient).v
-            slope = float(gradient @ direction)
+            slope = dot(gradient, direction)
             if not slope < 0:  # CG met negative curvature at once
                 direction, slope = -gradient, -(size**2)
-            value = float(oracle.inner_value(x, y))
+            value = float(oracle.inner_value(x, y)) if value is None else value
             moved = _line_search(oracle, x, y, direction, slope, value)
             if moved is None:
                 return InnerSolution(y, InnerStatus.STALLED, step, size)
             hidden = -slope <= _rounding(value, y)
-            y, useful = moved, size / 2 if hidden else math.inf
+            useful = size / 2 if hidden else math.inf
+            y, value = moved
         return InnerSolution(y, InnerStatus.NOT_CONVERGED, self.steps, size)
 
 
 def _line_search(
     oracle: Oracle, x: Tensor, y: Tensor, direction: Tensor, slope: float, value: float
-) -> Tensor | None:
-    """y + t d with enough decrease, where a rise within rounding counts as none.
+) -> tuple[Tensor, float] | None:
+    """y + t d with enough decrease and g there, where a rise within rounding counts as none.
 
     Near the solution the terms of g may round by more than its value shows, but its slope stays
     exact: there the whole step is judged by the approximate Wolfe condition of Hager & Zhang
@@ -93,13 +94,14 @@ def _line_search(
     rounding, t = _rounding(value, y), 1.0
     for _ in range(_HALVINGS):
         trial = y.add(direction, alpha=t)
-        rise = float(oracle.inner_value(x, trial)) - value
+        there = float(oracle.inner_value(x, trial))
+        rise = there - value
         if rise <= _SUFFICIENT * t * slope + rounding:
-            return trial
+            return trial, there
         if t == 1 and rise <= _HIDDEN * abs(value):
-            slope_there = float(oracle.inner_gradient(x, trial) @ direction)
+            slope_there = dot(oracle.inner_gradient(x, trial), direction)
             if slope_there <= (2 * _SUFFICIENT - 1) * slope:
-                return trial
+                return trial, there
         t /= 2
     return None
 

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from bilevel.arguments import AUTO, positive_integer
 from bilevel.data import Rows
-from bilevel.inner.base import GradientSteps, Step
+from bilevel.inner.base import GradientSteps
 from bilevel.inner.gradient_descent import GradientDescent
 from bilevel.linear.lanczos import extreme_eigenvalues
-from bilevel.oracles.base import Oracle
+from bilevel.oracles.base import Oracle, Step
 from bilevel.sampling import Streams
 
 _PRODUCTS = 8

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bilevel.arguments import Schedule, at, positive, positive_integer
-from bilevel.inner.base import GradientSteps, Step
-from bilevel.oracles.base import Oracle
+from bilevel.inner.base import GradientSteps
+from bilevel.oracles.base import Oracle, Step
 from bilevel.sampling import Streams
 
 
@@ -35,4 +35,5 @@ class SGD(GradientSteps):
             positive_integer("batch", self.batch)
 
     def plan(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> list[Step]:
-        return [Step(streams.rows("inner", self.batch), at(self.lr, t)) for t in range(self.steps)]
+        batches = streams.batches("inner", self.batch, self.steps)
+        return [Step(rows, at(self.lr, t)) for t, rows in enumerate(batches)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -25,6 +26,14 @@ class Hessian(ABC):
     @abstractmethod
     def sampled_product(self, v: Tensor, batch: int | None) -> Tensor:
         """H(B) v on a fresh batch B of this many rows, independent of all others."""
+
+    def contract(self, r: Tensor, sizes: Sequence[int | None], lr: float) -> tuple[Tensor, Tensor]:
+        """(I − η H(B)) r, for a fresh batch B of each size one after another; and Σ_i r_i."""
+        total = r.clone()
+        for size in sizes:
+            r = r.sub(self.sampled_product(r, size), alpha=lr)
+            total.add_(r)
+        return r, total
 
     @abstractmethod
     def diagonal(self) -> Tensor:
@@ -114,5 +123,19 @@ class LinearSolver(ABC):
         """Solve H v = b from v0 (zero if None)."""
 
 
+_BLOCK = 2**16
+
+
+def dot(a: Tensor, b: Tensor) -> float:
+    """⟨a, b⟩, block by block: in single precision, a sum of millions in one go is off by 1e-5."""
+    if a.numel() <= _BLOCK:
+        return float(a @ b)
+    blocks = zip(torch.split(a, _BLOCK), torch.split(b, _BLOCK), strict=True)
+    return float(torch.stack([p @ q for p, q in blocks]).double().sum())
+
+
 def norm(vector: Tensor) -> float:
-    return float(torch.linalg.vector_norm(vector))
+    """‖vector‖, summed in the same way."""
+    if vector.numel() <= _BLOCK:
+        return float(torch.linalg.vector_norm(vector))
+    return math.sqrt(dot(vector, vector))

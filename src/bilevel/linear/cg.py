@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import natural, non_negative
-from bilevel.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus, norm
+from bilevel.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus, dot, norm
 
 Apply = Callable[[Tensor], Tensor]
 Preconditioner = Tensor | Callable[[Hessian], Tensor | Apply]
@@ -123,20 +123,22 @@ def conjugate_gradients(
     """
     v = torch.zeros_like(b) if v0 is None else v0.clone()
     r = b.clone() if v0 is None else b - hessian.product(v0)
-    yield v, norm(r), 0.0
+    rr = dot(r, r)
+    yield v, math.sqrt(rr), 0.0
     z = precondition(r)
-    p, rz = z.clone(), float(r @ z)
+    p, rz = z.clone(), rr if z is r else dot(r, z)
     while True:
         Hp = hessian.product(p)
-        curvature = float(p @ Hp)
+        curvature = dot(p, Hp)
         if curvature <= 0:
             return
         v.add_(p, alpha=rz / curvature)
         r.sub_(Hp, alpha=rz / curvature)
-        yield v, norm(r), rz * rz / curvature
+        rr = dot(r, r)
+        yield v, math.sqrt(rr), rz * rz / curvature
         z = precondition(r)
-        rz_before, rz = rz, float(r @ z)
-        p.mul_(rz / rz_before).add_(z)
+        rz_before, rz = rz, rr if z is r else dot(r, z)
+        torch.add(z, p, alpha=rz / rz_before, out=p)
 
 
 def _identity(r: Tensor) -> Tensor:

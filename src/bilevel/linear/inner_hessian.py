@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from torch import Tensor
 
+from bilevel.data import Rows
 from bilevel.linear.base import Hessian
 from bilevel.oracles.base import Linearization, Oracle
 from bilevel.sampling import Streams
@@ -32,6 +33,17 @@ class InnerHessian(Hessian):
         if rows is None:
             return self.product(v)
         return self._oracle.linearize(self._x, self._y, rows).hvp(v)
+
+    def contract(self, r: Tensor, sizes: Sequence[int | None], lr: float) -> tuple[Tensor, Tensor]:
+        batches = self._batches(sizes)
+        if not batches or batches[0] is None:
+            return super().contract(r, sizes, lr)
+        return self._oracle.contract(self._x, self._y, r, batches, lr)
+
+    def _batches(self, sizes: Sequence[int | None]) -> list[Rows]:
+        if len(set(sizes)) == 1:
+            return self._streams.batches("hessian", sizes[0], len(sizes))
+        return [self._streams.rows("hessian", size) for size in sizes]
 
     def cross(self, v: Tensor, batch: int | None) -> Tensor:
         """∇x∇y g v, on a batch of its own or on all rows."""

@@ -43,8 +43,7 @@ class RandomTruncation(LinearSolver):
             positive_integer("batch", self.batch)
 
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
-        v = b * (self.terms * self.lr)
         p = hessian.below(self.terms)
-        for _ in range(p):
-            v.sub_(hessian.sampled_product(v, self.batch), alpha=self.lr)
+        r, _ = hessian.contract(b, [self.batch] * p, self.lr)
+        v = r * (self.terms * self.lr)
         return LinearSolution(v, LinearStatus.STEP_LIMIT, p, residual=None)

@@ -52,11 +52,9 @@ class SampledNeumann(LinearSolver):
                 )
 
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
-        r, total = b.clone(), b.clone()  # line 5: r_Q = v_0
-        for size in self.batch_sizes(hessian.available_rows()):  # line 6: i = Q, ..., 1
-            r.sub_(hessian.sampled_product(r, size), alpha=self.lr)  # line 7: r_{i-1} on B_i
-            total.add_(r)
-        v = total * self.lr  # line 9: v_Q = η Σ r_i
+        # Lines 5 to 8: r_Q = v_0, then r_{i−1} = r_i − η H(B_i) r_i for i = Q, ..., 1.
+        _, total = hessian.contract(b, self.batch_sizes(hessian.available_rows()), self.lr)
+        v = total.mul_(self.lr)  # line 9: v_Q = η Σ r_i
         return LinearSolution(v, LinearStatus.STEP_LIMIT, self.terms, residual=None)
 
     def batch_sizes(self, available: int | None) -> list[int | None]:

@@ -10,13 +10,25 @@ covectors are of the features, and the pass back through the network is paid for
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from bilevel.data import Rows
 from bilevel.sampling import Streams
+
+
+@dataclass(frozen=True)
+class Step:
+    """One inner step, y ← y − lr ∇y g(x, y; rows)."""
+
+    rows: Rows
+    lr: float
+
+    def apply(self, oracle: Oracle, x: Tensor, y: Tensor) -> Tensor:
+        return y.sub(oracle.inner_gradient(x, y, self.rows), alpha=self.lr)
 
 
 class Linearization(ABC):
@@ -33,6 +45,10 @@ class Linearization(ABC):
     @abstractmethod
     def cross(self, v: Tensor) -> Tensor:
         """∇x∇y g(x, y) v, the covector of ∂/∂x ⟨∇y g(x, y), v⟩."""
+
+    def hvp_and_cross(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Both products with one v, which may share work."""
+        return self.hvp(v), self.cross(v)
 
     @abstractmethod
     def diagonal(self) -> Tensor:
@@ -81,6 +97,26 @@ class Oracle(ABC):
     @abstractmethod
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linearization:
         """∇y g around (x, y), ready for products."""
+
+    def descend(self, x: Tensor, y: Tensor, steps: Sequence[Step]) -> Tensor:
+        """y after these inner steps."""
+        y = y.clone()
+        for step in steps:
+            y.sub_(self.inner_gradient(x, y, step.rows), alpha=step.lr)
+        return y
+
+    def contract(
+        self, x: Tensor, y: Tensor, r: Tensor, batches: Sequence[Rows], lr: float
+    ) -> tuple[Tensor, Tensor]:
+        """(I − η ∇²y g(x, y; B)) r, for B in `batches` one after another, and the sum on the way.
+
+        The sum is r_0 + r_1 + ..., from r itself to what comes out.
+        """
+        total = r.clone()
+        for rows in batches:
+            r = r.sub(self.linearize(x, y, rows).hvp(r), alpha=lr)
+            total.add_(r)
+        return r, total
 
     @abstractmethod
     def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 from torch import Tensor
 
 from bilevel.data import Rows
-from bilevel.oracles.base import Linearization, Oracle
+from bilevel.oracles.base import Linearization, Oracle, Step
 from bilevel.record import Record
 
 
@@ -85,6 +85,18 @@ class CountingOracle(Oracle):
         n = _samples(rows, self.inner_rows)
         return _CountingLinearization(self, self.oracle.linearize(x, y, rows), n)
 
+    def descend(self, x: Tensor, y: Tensor, steps: Sequence[Step]) -> Tensor:
+        for step in steps:
+            self.add("gc_g", _samples(step.rows, self.inner_rows))
+        return self.oracle.descend(x, y, steps)
+
+    def contract(
+        self, x: Tensor, y: Tensor, r: Tensor, batches: Sequence[Rows], lr: float
+    ) -> tuple[Tensor, Tensor]:
+        for rows in batches:
+            self.add("hv", _samples(rows, self.inner_rows))
+        return self.oracle.contract(x, y, r, batches, lr)
+
     def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
         return self.oracle.pull(x, covector, rows)
 
@@ -110,6 +122,11 @@ class _CountingLinearization(Linearization):
     def cross(self, v: Tensor) -> Tensor:
         self._owner.add("jv", self._samples)
         return self._inner.cross(v)
+
+    def hvp_and_cross(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        self._owner.add("hv", self._samples)
+        self._owner.add("jv", self._samples)
+        return self._inner.hvp_and_cross(v)
 
     def diagonal(self) -> Tensor:
         return self._inner.diagonal()

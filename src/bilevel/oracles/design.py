@@ -31,7 +31,7 @@ class Design(ABC):
 
     @abstractmethod
     def gram(self) -> Tensor | None:
-        """X'X/n if that is cheap to keep, else None."""
+        """X'X/n, or nearly, if that is cheap to keep; else None."""
 
     @abstractmethod
     def take(self, rows: Rows) -> Design:
@@ -39,6 +39,8 @@ class Design(ABC):
 
 
 _GRAM_LIMIT = 4000  # features up to which X'X is kept and factorised
+_GRAM_ROWS = 8  # rows a feature that it is made of: more cost more than they save in CG
+_LEAST_ROWS = 4000
 
 
 class DenseDesign(Design):
@@ -61,7 +63,9 @@ class DenseDesign(Design):
 
     def gram(self) -> Tensor | None:
         if self._gram is None and self._X.shape[1] <= _GRAM_LIMIT:
-            self._gram = self._X.T @ self._X / len(self)
+            enough = max(_LEAST_ROWS, _GRAM_ROWS * self._X.shape[1])
+            some = self._X[:: max(1, len(self) // enough)]
+            self._gram = some.T @ some / len(some)
         return self._gram
 
     def take(self, rows: Rows) -> Design:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bilevel.heads import HeadForm, NetworkForm
 from bilevel.oracles.autograd import AutogradOracle
 from bilevel.oracles.base import Oracle
+from bilevel.oracles.compiled_softmax import CompiledSoftmaxOracle, worth_compiling
 from bilevel.oracles.distributed import distribute
 from bilevel.oracles.heads import HeadOracle
 from bilevel.oracles.networks import NetworkOracle
@@ -26,7 +27,8 @@ def make_oracle(problem: Problem, seed: int = 0) -> Oracle:
 def _local(problem: Problem, seed: int) -> Oracle:
     form = problem.closed_form
     if isinstance(form, SoftmaxForm):
-        return SoftmaxOracle(form, seed)
+        kind = CompiledSoftmaxOracle if worth_compiling(form) else SoftmaxOracle
+        return kind(form, seed)
     if isinstance(form, HeadForm):
         assert problem.inner_data is not None
         return HeadOracle(form, problem.inner_data, problem.shared_batch, problem.chunk, seed)

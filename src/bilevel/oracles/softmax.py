@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -28,8 +29,8 @@ class SoftmaxOracle(Oracle):
 
     def __init__(self, form: SoftmaxForm, seed: int = 0) -> None:
         self.form, self.seed = form, seed
-        self._train, self._validation = design(form.train), design(form.validation)
-        self.inner_rows, self.outer_rows = len(self._train), len(self._validation)
+        self.train, self._validation = design(form.train), design(form.validation)
+        self.inner_rows, self.outer_rows = len(self.train), len(self._validation)
         self.y_size = form.shape[0] * form.shape[1]
         self._weights_size = self.inner_rows if form.weighted else 0
         penalties = form.penalty_shape
@@ -50,21 +51,21 @@ class SoftmaxOracle(Oracle):
 
     def inner_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
         W = self._matrix(y)
-        return self._value(x, W, self._train.take(rows).push(W), rows)
+        return self._value(x, W, self.train.take(rows).push(W), rows)
 
     def inner_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        W, X = self._matrix(y), self._train.take(rows)
+        W, X = self._matrix(y), self.train.take(rows)
         return self._gradient(x, W, X, X.push(W), rows)
 
     def inner_value_and_gradient(
         self, x: Tensor, y: Tensor, rows: Rows = None
     ) -> tuple[Tensor, Tensor]:
-        W, X = self._matrix(y), self._train.take(rows)
+        W, X = self._matrix(y), self.train.take(rows)
         Z = X.push(W)
         return self._value(x, W, Z, rows), self._gradient(x, W, X, Z, rows)
 
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linearization:
-        return _SoftmaxLinearization(self, x, self._matrix(y), self._train.take(rows), rows)
+        return SoftmaxLinearization(self, x, y, rows)
 
     def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
         return covector
@@ -91,14 +92,14 @@ class SoftmaxOracle(Oracle):
         part = None if shape is None else x[self._weights_size :].view(shape)
         return self.form.penalty.coefficients(part, W)
 
-    def assemble(self, of_weights: Tensor | None, of_penalties: Tensor, rows: Rows) -> Tensor:
-        """A vector of x from its parts: of the batch's weights, and of all penalties (p, c)."""
+    def assemble(
+        self, of_weights: Tensor | None, of_penalties: Tensor | None, rows: Rows
+    ) -> Tensor:
+        """A vector of x from its parts: of the batch's weights, and of all penalties."""
         parts = []
         if of_weights is not None:
             parts.append(_spread(of_weights, rows, self._weights_size))
-        if self._penalties_size == self.form.shape[0]:
-            parts.append(of_penalties.sum(1))
-        elif self._penalties_size:
+        if of_penalties is not None:
             parts.append(of_penalties.reshape(-1))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -107,6 +108,9 @@ class SoftmaxOracle(Oracle):
 
     def _value(self, x: Tensor, W: Tensor, Z: Tensor, rows: Rows) -> Tensor:
         losses = functional.cross_entropy(Z, self.labels(rows), reduction="none")
+        return self._value_of(x, W, losses, rows)
+
+    def _value_of(self, x: Tensor, W: Tensor, losses: Tensor, rows: Rows) -> Tensor:
         s = self.row_weights(x, rows)
         data = losses.mean() if s is None else (s @ losses) / len(losses)
         return data + (self.coefficients(x, W) * W.square()).sum()
@@ -116,12 +120,21 @@ class SoftmaxOracle(Oracle):
         return X.pull(errors).add_(2 * self.coefficients(x, W) * W).reshape(-1)
 
 
-class _SoftmaxLinearization(Linearization):
-    def __init__(self, oracle: SoftmaxOracle, x: Tensor, W: Tensor, X: Design, rows: Rows) -> None:
-        self._oracle, self._W, self._X, self._rows = oracle, W, X, rows
-        self._P = X.push(W).softmax(1)
+class SoftmaxLinearization(Linearization):
+    """That of `SoftmaxOracle`."""
+
+    def __init__(self, oracle: SoftmaxOracle, x: Tensor, y: Tensor, rows: Rows) -> None:
+        self._oracle, self._W, self._rows = oracle, y.view(oracle.form.shape), rows
         self._s = oracle.row_weights(x, rows)
-        self._c2 = 2 * oracle.coefficients(x, W)
+        self._c2 = 2 * oracle.coefficients(x, self._W)
+
+    @cached_property
+    def _X(self) -> Design:
+        return self._oracle.train.take(self._rows)
+
+    @cached_property
+    def _P(self) -> Tensor:
+        return self._X.push(self._W).softmax(1)
 
     def gradient(self) -> Tensor:
         errors = _errors(self._P.clone(), self._oracle.labels(self._rows))
@@ -134,13 +147,18 @@ class _SoftmaxLinearization(Linearization):
         return self._X.pull(_weigh(T, self._s)).add_(self._c2 * V).reshape(-1)
 
     def cross(self, v: Tensor) -> Tensor:
+        return self._cross(v, self._slopes)
+
+    def _cross(self, v: Tensor, slopes: Callable[[Tensor], Tensor]) -> Tensor:
         V = v.view_as(self._W)
-        of_weights = None
+        of_weights = of_penalties = None
         if self._oracle.form.weighted and self._s is not None:
-            U = self._X.push(V)
-            slopes = (self._P * U).sum(1) - U.gather(1, self._labels())[:, 0]
-            of_weights = self._s * (1 - self._s) * slopes / len(self._X)
-        return self._oracle.assemble(of_weights, self._c2 * self._W * V, self._rows)
+            of_weights = self._s * (1 - self._s) * slopes(V) / len(self._s)
+        if isinstance(self._c2, Tensor):
+            WV = self._W * V
+            by_feature = self._c2.shape[1] == 1
+            of_penalties = self._c2 * (WV.sum(1, keepdim=True) if by_feature else WV)
+        return self._oracle.assemble(of_weights, of_penalties, self._rows)
 
     def diagonal(self) -> Tensor:
         T = _weigh(self._P * (1 - self._P), self._s)
@@ -167,8 +185,10 @@ class _SoftmaxLinearization(Linearization):
         diagonal = self.diagonal()
         return lambda v: v / diagonal
 
-    def _labels(self) -> Tensor:
-        return self._oracle.labels(self._rows)[:, None]
+    def _slopes(self, V: Tensor) -> Tensor:
+        """How the loss of each row changes along V."""
+        U, labels = self._X.push(V), self._oracle.labels(self._rows)
+        return (self._P * U).sum(1) - U.gather(1, labels[:, None])[:, 0]
 
 
 def _take(values: Tensor, rows: Rows) -> Tensor:

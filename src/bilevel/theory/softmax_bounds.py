@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import scipy.sparse.linalg
 import torch
 from torch import Tensor
 
@@ -95,7 +94,7 @@ def _row_norms(rows: Matrix) -> Tensor:
     if isinstance(rows, StoredRows):
         return torch.cat([torch.linalg.vector_norm(block, dim=1) for _, block in rows.blocks()])
     if rows.layout != torch.strided:
-        return torch.as_tensor(scipy.sparse.linalg.norm(scipy_csr(rows), axis=1))
+        return torch.as_tensor(scipy_csr(rows).power(2).sum(axis=1)).sqrt()
     found: Tensor = torch.linalg.vector_norm(rows, dim=1)
     return found
 
