@@ -91,7 +91,9 @@ class AdaGrad(OuterStep):
         h = estimate.value
         scale = memory.get("scale") or float(x.square().mean().sqrt()) or 1.0
         squares = memory.get("squares", torch.zeros_like(x)).addcmul(h, h)
-        moved = torch.where(squares > 0, h / squares.sqrt(), 0.0)
+        # Away from zero, whose root takes six times as long; h is zero there.
+        roots = squares.clamp(min=torch.finfo(x.dtype).tiny).sqrt_()
+        moved = torch.div(h, roots, out=roots)
         return x.sub(moved, alpha=scale), {"scale": scale, "squares": squares}
 
 

@@ -39,7 +39,12 @@ class State:
 
     def is_finite(self) -> bool:
         vectors = (self.x, self.y, self.v, self.hypergradient)
-        return all(bool(torch.isfinite(v).all()) for v in vectors if v is not None)
+        return all(_is_finite(v) for v in vectors if v is not None)
+
+
+def _is_finite(vector: Tensor) -> bool:
+    """One pass: a sum that is finite has finite terms; only one that is not may have overflown."""
+    return bool(vector.sum().isfinite()) or bool(vector.isfinite().all())
 
 
 torch.serialization.add_safe_globals([State])
