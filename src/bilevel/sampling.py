@@ -118,7 +118,7 @@ class Streams:
         if size is None or rows is None or size * size > rows:
             return [self.rows(role, size) for _ in range(count)]
         drawn = self._generator(role).integers(rows, size=(count, size))
-        while len(repeated := np.flatnonzero(_repeats(drawn))):  # few, for small batches
+        while size > 1 and len(repeated := np.flatnonzero(_repeats(drawn))):  # few: it is small
             drawn[repeated] = self._generator(role).integers(rows, size=(len(repeated), size))
         return list(torch.from_numpy(drawn).unbind())
 

@@ -11,6 +11,22 @@ from numba.extending import overload
 from bilevel.compiled.lanes import item, load, store, zeros
 
 
+@njit(nogil=True, cache=True)
+def pad(rows: Any, wide: Any) -> None:
+    """Rows into the first columns of longer ones; here, as numpy is slow on short rows."""
+    for j in range(rows.shape[0]):
+        for k in range(rows.shape[1]):
+            wide[j, k] = rows[j, k]
+
+
+@njit(nogil=True, cache=True)
+def trimmed(wide: Any, rows: Any) -> None:
+    """And back."""
+    for j in range(rows.shape[0]):
+        for k in range(rows.shape[1]):
+            rows[j, k] = wide[j, k]
+
+
 def push(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> None:
     """Z_t = X[rows_t] W."""
 

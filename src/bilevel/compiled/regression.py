@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from bilevel.compiled import chains, softmax, threads
+from bilevel.compiled import chains, products, softmax, threads
 from bilevel.compiled.forms import Array, Form, csr, fastest, work
 from bilevel.compiled.lanes import close, padded
 from bilevel.data import Rows, scipy_csr
@@ -20,6 +20,7 @@ from bilevel.data import Rows, scipy_csr
 Kernel = Callable[..., None]
 
 _IN_CACHE = 2**18  # bytes of W up to which every thread can have a derivative of its own
+_LINE = 64  # bytes of a cache line
 _WORTH_A_THREAD = 60_000  # multiplications a class: about what it costs to start one
 
 
@@ -110,11 +111,11 @@ class Regression:
 
     def descend(self, W: Tensor, batches: list[Tensor], s: Tensor, c: Tensor, rates: Any) -> Tensor:
         """W after a gradient step on each batch; `s` of all their rows."""
-        at = self._laid(W.clone())
+        at = self._copied(W)
         rows, ends = _joined(batches)
         shared = (self._X, rows, ends, self._labels, s.numpy(), self._coefficients(c))
-        steps = np.asarray(rates, at.dtype)
-        if self._wide and (steps == steps[0]).all():
+        steps = np.array(rates, at.dtype)
+        if self._wide and len(set(rates)) == 1:
             chains.descend_lazily(*shared, steps[0], at, self._classes)
         else:
             chains.descend(*shared, steps, at, self._classes)
@@ -124,7 +125,7 @@ class Regression:
         self, W: Tensor, r: Tensor, batches: list[Tensor], s: Tensor, c: Tensor, rate: float
     ) -> tuple[Tensor, Tensor]:
         """(I − ηH(B)) r for each batch B, and the sum of all r on the way."""
-        at, left, total = self._laid(W), self._laid(r.clone()), self._laid(r.clone())
+        at, left, total = self._laid(W), self._copied(r), self._copied(r)
         rows, ends = _joined(batches)
         kernel = chains.contract_lazily if self._wide else chains.contract
         kernel(
@@ -142,21 +143,28 @@ class Regression:
 
     def _laid(self, W: Tensor) -> Array:
         """(p, C) as the kernels want it: a copy if rows are padded, else the same memory."""
-        rows = W.view(-1, self._count)
-        if self._shape[1] > self._count:
-            wide = torch.zeros(self._shape, dtype=self._dtype)
-            wide[:, : self._count] = rows
-            rows = wide
-        found: Array = rows.numpy()
+        rows: Array = W.numpy().reshape(-1, self._count)
+        return rows if self._shape[1] == self._count else self._padded(rows)
+
+    def _copied(self, W: Tensor) -> Array:
+        """The same, to be written to."""
+        return self._padded(W.numpy().reshape(-1, self._count))
+
+    def _padded(self, rows: Array) -> Array:
+        found = _zeros(*self._shape, rows.dtype)
+        products.pad(rows, found)
         return found
 
     def _flat(self, W: Array) -> Tensor:
-        return torch.from_numpy(W)[:, : self._count].reshape(-1)
+        rows = W
+        if self._shape[1] > self._count:
+            rows = np.empty((len(W), self._count), W.dtype)
+            products.trimmed(W, rows)
+        return torch.from_numpy(rows.reshape(-1))
 
     def _coefficients(self, c: Tensor) -> Array:
         """A number a feature, or a row a feature."""
-        found: Array = c[:, 0].contiguous().numpy() if c.shape[1] == 1 else self._laid(c)
-        return found
+        return c.numpy().reshape(-1) if c.shape[1] == 1 else self._laid(c)
 
     def _empty(self, rows: int) -> Array:
         found: Array = torch.empty(rows, self._shape[1], dtype=self._dtype).numpy()
@@ -186,13 +194,18 @@ class Regression:
             self._spread_out(lambda t: call(kernels[0], t, R[t]), n)
             return self._pulled(R, c, V)
         parts = self._parts(n)
-        own = torch.zeros(len(parts), *self._shape, dtype=self._dtype)
-        threads.run(
-            [partial(call, kernels[1], t, G) for t, G in zip(parts, own.numpy(), strict=True)]
-        )
-        total = own[0] if len(parts) == 1 else own.sum(0)
-        found = total[:, : self._count]
-        return found.add_(c * V.view_as(found)).reshape(-1)
+        own = [self._penalty(c, V)]
+        own += [_zeros(*self._shape, own[0].dtype) for _ in parts[1:]]
+        threads.run([partial(call, kernels[1], t, G) for t, G in zip(parts, own, strict=True)])
+        for other in own[1:]:
+            own[0] += other
+        return self._flat(own[0])
+
+    def _penalty(self, c: Tensor, V: Tensor) -> Array:
+        """c∘V, laid out."""
+        found = _zeros(*self._shape, c.numpy().dtype)
+        np.multiply(c.numpy(), V.numpy().reshape(-1, self._count), out=found[:, : self._count])
+        return found
 
     def _pulled(self, R: Array, c: Tensor, V: Tensor) -> Tensor:
         """X'R + c∘V for all rows, feature by feature."""
@@ -224,5 +237,12 @@ class Regression:
 
 def _joined(batches: list[Tensor]) -> tuple[Array, Array]:
     """The rows of all batches one after another, and where each ends."""
-    ends = np.cumsum([batch.numel() for batch in batches])
-    return torch.cat(batches).numpy(), ends
+    ends = np.array(list(accumulate(batch.numel() for batch in batches)))
+    return (torch.cat(batches) if len(batches) > 1 else batches[0]).numpy(), ends
+
+
+def _zeros(rows: int, width: int, dtype: Any) -> Array:
+    """Zeros that begin on a cache line."""
+    room = np.zeros(rows * width + _LINE // dtype.itemsize, dtype)
+    start = -room.__array_interface__["data"][0] % _LINE // dtype.itemsize
+    return room[start : start + rows * width].reshape(rows, width)

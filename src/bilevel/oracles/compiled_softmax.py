@@ -88,21 +88,24 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
 
     def shares(self, x: Tensor, batches: Sequence[Rows]) -> Tensor:
         """s_i over the size of its batch, for the rows of these batches one after another."""
-        sizes = [self.inner_rows if rows is None else rows.numel() for rows in batches]
         rows = batches[0] if len(batches) == 1 else torch.cat(batches)  # type: ignore[arg-type]
-        weights = self.row_weights(x, rows)
+        return self.shares_of(self.row_weights(x, rows), batches)
+
+    def shares_of(self, weights: Tensor | None, batches: Sequence[Rows]) -> Tensor:
+        """The same, where the rows' weights are known; None if all are 1."""
+        sizes = [self.inner_rows if rows is None else rows.numel() for rows in batches]
         if weights is None:
-            weights = x.new_ones(sum(sizes))  # type: ignore[arg-type]
+            weights = torch.ones(sum(sizes), dtype=self.dtype)  # type: ignore[arg-type]
         if len(set(sizes)) == 1:
             return weights / sizes[0]  # type: ignore[operator]
         return weights / torch.tensor(sizes).repeat_interleave(torch.tensor(sizes))
 
     def c2(self, x: Tensor, y: Tensor) -> Tensor:
         """2c as a column, or as a matrix if it differs by class."""
-        c = self.coefficients(x, self._matrix(y))
-        if isinstance(c, Tensor):
-            return 2 * c
-        return x.new_full((self.form.shape[0], 1), 2 * c)
+        return self.as_column(2 * self.coefficients(x, self._matrix(y)))
+
+    def as_column(self, c2: Tensor | float) -> Tensor:
+        return c2 if isinstance(c2, Tensor) else self._no_penalty + c2
 
     def _small(self, batches: Sequence[Rows]) -> list[Tensor] | None:
         """The batches, if there are some and each is too small for more than one thread."""
@@ -115,9 +118,10 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
 class _CompiledLinearization(SoftmaxLinearization):
     def __init__(self, oracle: CompiledSoftmaxOracle, x: Tensor, y: Tensor, rows: Rows) -> None:
         super().__init__(oracle, x, y, rows)
-        self._kernels, self._c = oracle.kernels, oracle.c2(x, y)
+        self._kernels = oracle.kernels
         self._laid = self._kernels.probabilities(y, rows)
-        self._shares = oracle.shares(x, [rows])
+        self._shares = oracle.shares_of(self._s, [rows])
+        self._c = oracle.as_column(self._c2)
 
     @cached_property
     def _P(self) -> Tensor:
