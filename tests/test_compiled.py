@@ -125,6 +125,16 @@ def test_steps_on_batches_are_those_of_torch(layout, seed, penalty, sizes, varie
 
 @every_layout
 @reproducible
+@given(seeds, penalties)
+def test_steps_on_all_rows_are_those_of_torch(layout, seed, penalty):
+    slow, fast = oracles_of(problem_of(layout, seed, penalty))
+    x, y, _ = vectors(slow, seed)
+    steps = [Step(None, 0.1), Step(None, 0.3), Step(None, 0.2)]
+    assert_near(fast.descend(x, y, steps), slow.descend(x, y, steps), 1e-10)
+
+
+@every_layout
+@reproducible
 @given(seeds, penalties, st.lists(st.integers(1, 30), min_size=1, max_size=6))
 def test_neumann_factors_on_batches_are_those_of_torch(layout, seed, penalty, sizes):
     slow, fast = oracles_of(problem_of(layout, seed, penalty))

@@ -41,7 +41,10 @@ class Fault:
 def caught(fault: Fault) -> bool:
     """Whether the tests fail with the fault; a test run that breaks otherwise is an error."""
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(SOURCE, folder, dirs_exist_ok=True)
+        # Without what numba compiled: it would not see a fault in a file that a kernel imports.
+        shutil.copytree(
+            SOURCE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
         fault.inject(Path(folder))
         run = subprocess.run(
             [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", *fault.tests],

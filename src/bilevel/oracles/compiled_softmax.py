@@ -72,11 +72,20 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
         return _CompiledLinearization(self, x, y, rows)
 
     def descend(self, x: Tensor, y: Tensor, steps: Sequence[Step]) -> Tensor:
+        if all(step.rows is None for step in steps):
+            return self._descend(x, y, [step.lr for step in steps])
         batches = self._small([step.rows for step in steps])
         if batches is None:
             return super().descend(x, y, steps)
         c, rates = self.c2(x, y), [step.lr for step in steps]
         return self.kernels.descend(y, batches, self.shares(x, batches), c, rates)
+
+    def _descend(self, x: Tensor, y: Tensor, rates: Sequence[float]) -> Tensor:
+        """Steps on all rows: y − α(X'R + 2c∘y) is X'(−αR) + (1 − 2αc)∘y, in one pass."""
+        s, c = self.shares(x, [None]), self.c2(x, y)
+        for lr in rates:
+            y = self.kernels.gradient(y, s * -lr, 1 - lr * c, None)
+        return y.clone() if not rates else y
 
     def contract(
         self, x: Tensor, y: Tensor, r: Tensor, batches: Sequence[Rows], lr: float
