@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import bilevel
 from bilevel.compiled import forms
+from bilevel.compiled.kernel import kernel
 from bilevel.compiled.regression import Regression
 from bilevel.oracles import SoftmaxOracle, make_oracle
 from bilevel.oracles.base import Step
@@ -291,6 +292,16 @@ assert type(make_oracle(problem)) is SoftmaxOracle
 bilevel.minimize(problem, bilevel.algorithms.StocBiO(), steps=2)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_kernels_work_where_nothing_can_be_written(monkeypatch):
+    def without_cache(**options):
+        if options.pop("cache", False):
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: (function, options)
+
+    monkeypatch.setattr("bilevel.compiled.kernel.njit", without_cache)
+    assert kernel(print, fastmath=True) == (print, {"nogil": True, "fastmath": True})
 
 
 def test_a_sum_of_millions_keeps_its_digits_in_single_precision():

@@ -14,10 +14,9 @@ from bilevel.few_shot import WholeNetwork, ZeroHead
 from bilevel.few_shot.tasks import ENDLESS
 from bilevel.linear import CG, from_oracle
 from bilevel.oracles import AutogradOracle, HeadOracle, NetworkOracle, SharedBatch, make_oracle
-from bilevel.oracles.autograd import Recording
 
 from .dense_truth import relative
-from .few_shot_cases import HEADS, direction, problem, some_point
+from .few_shot_cases import HEADS, direction, network, problem, smooth_network, some_point
 
 # All in one batch; some, in another order; with no end, a head for each of the batch alone.
 ROWS = {
@@ -122,8 +121,8 @@ def test_two_tasks_that_share_a_head_add_up_as_in_autograd():
     assert relative(fast.pull(x, ours.cross(v), rows), theirs.cross(v)) < 1e-12
 
 
-def head_oracle(graph_bytes, learner="zero"):
-    stated = problem(HEADS[learner], count=5)
+def head_oracle(graph_bytes, learner="zero", embedding=network):
+    stated = problem(HEADS[learner], count=5, embedding=embedding())
     return HeadOracle(stated.closed_form, stated.inner_data, graph_bytes=graph_bytes), stated
 
 
@@ -131,19 +130,15 @@ def graphs_kept(oracle, x, rows):
     return len(oracle.embedded(x, rows)._kept)
 
 
-def test_the_room_for_graphs_changes_no_bit_of_the_derivative():
+@pytest.mark.parametrize("embedding", [network, smooth_network])
+def test_the_room_for_graphs_changes_no_bit_of_the_derivative(embedding):
     rows = torch.tensor([3, 0, 4])
-    oracle, stated = head_oracle(0)
+    oracle, stated = head_oracle(2**30, embedding=embedding)
     x, y = some_point(stated)
-    one = Recording(
-        lambda p: stated.closed_form.embed(
-            stated.closed_form.parameters.unflatten(p), stated.inner_data.rows(rows)[0]
-        ),
-        x,
-    ).bytes
+    one = oracle.embedded(x, rows)._kept[0].bytes
     kept, pulled = [], []
     for room in (0, 2 * one + one // 2, 2**30):
-        oracle, _ = head_oracle(room)
+        oracle, _ = head_oracle(room, embedding=embedding)
         covector = oracle.linearize(x, y, rows).cross(direction(y))
         kept.append(graphs_kept(oracle, x, rows))
         pulled += [oracle.pull(x, covector, rows), oracle.pull(x, covector, rows)]
@@ -194,7 +189,7 @@ def test_values_make_no_graph_and_leave_the_last_features_where_they_are():
 
 def test_graphs_that_are_not_pulled_back_are_freed_at_once():
     """A saved tensor that holds its own graph would stay for ever: no collector sees it."""
-    oracle, stated = head_oracle(2**30)
+    oracle, stated = head_oracle(2**30, embedding=smooth_network)
     x, y = some_point(stated)
     gc.disable()
     try:

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from bilevel.compiled.kernel import kernel
 from bilevel.compiled.lanes import item, load, store
 from bilevel.compiled.products import coefficient, pull
 from bilevel.compiled.softmax import errors, probabilities, spreads
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def descend(
     X: Any, rows: Any, ends: Any, labels: Any, s: Any, c: Any, rates: Any, W: Any, classes: Any
 ) -> None:
@@ -34,7 +35,7 @@ def descend(
         a = b
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def contract(
     X: Any,
     rows: Any,
@@ -63,7 +64,7 @@ def contract(
         a = b
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def descend_lazily(
     X: Any, rows: Any, ends: Any, labels: Any, s: Any, c: Any, rate: Any, W: Any, classes: Any
 ) -> None:
@@ -82,7 +83,7 @@ def descend_lazily(
         _shrink_row(W, j, len(ends) - seen[j], c, rate, classes)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def contract_lazily(
     X: Any,
     rows: Any,

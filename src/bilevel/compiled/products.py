@@ -8,10 +8,11 @@ from numba import njit
 from numba.core import types
 from numba.extending import overload
 
+from bilevel.compiled.kernel import kernel
 from bilevel.compiled.lanes import item, load, store, zeros
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def pad(rows: Any, wide: Any) -> None:
     """Rows into the first columns of longer ones; here, as numpy is slow on short rows."""
     for j in range(rows.shape[0]):
@@ -19,7 +20,7 @@ def pad(rows: Any, wide: Any) -> None:
             wide[j, k] = rows[j, k]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def trimmed(wide: Any, rows: Any) -> None:
     """And back."""
     for j in range(rows.shape[0]):

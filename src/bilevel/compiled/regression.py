@@ -21,7 +21,7 @@ Kernel = Callable[..., None]
 
 _IN_CACHE = 2**18  # bytes of W up to which every thread can have a derivative of its own
 _LINE = 64  # bytes of a cache line
-_WORTH_A_THREAD = 60_000  # multiplications a class: about what it costs to start one
+_WORTH_A_THREAD = 250_000  # multiplications a class; fewer are done while another thread starts
 
 
 class Regression:
@@ -209,21 +209,20 @@ class Regression:
 
     def _pulled(self, R: Array, c: Tensor, V: Tensor) -> Tensor:
         """X'R + c∘V for all rows, feature by feature."""
-        X, cuts = self._transposed
+        X, features, cuts = self._transposed
         out = torch.empty(self._shape, dtype=self._dtype)
         G, along, coefficients = out.numpy(), self._laid(V), self._coefficients(c)
 
         def pull(a: int, b: int) -> None:
-            features = np.arange(a, b)
             of = slice(a, b)
-            softmax.products(X, features, R, coefficients[of], along[of], G[of], self._classes)
+            softmax.products(X, features[of], R, coefficients[of], along[of], G[of], self._classes)
 
         threads.run([partial(pull, a, b) for a, b in pairwise(cuts(threads.count()))])
         return out.view(-1)
 
     @cached_property
-    def _transposed(self) -> tuple[Form, Callable[[int], list[int]]]:
-        """X' in CSR form, and how to cut it into parts of equal work."""
+    def _transposed(self) -> tuple[Form, Array, Callable[[int], list[int]]]:
+        """X' in CSR form, the numbers of its rows, and how to cut it into parts of equal work."""
         starts, columns, values = self._X
         shape = (len(self._all), self._shape[0])
         X = csr(scipy.sparse.csr_array((values, columns, starts), shape).T.tocsr())
@@ -232,7 +231,7 @@ class Regression:
             goals = np.linspace(0, X[0][-1], count + 1)[1:-1]
             return [0, *np.searchsorted(X[0], goals).tolist(), self._shape[0]]
 
-        return X, cuts
+        return X, np.arange(self._shape[0]), cuts
 
 
 def _joined(batches: list[Tensor]) -> tuple[Array, Array]:

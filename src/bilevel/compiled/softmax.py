@@ -11,15 +11,15 @@ from math import log
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from bilevel.compiled.kernel import kernel
 from bilevel.compiled.lanes import exp, largest, load, one_hot, store, total, trim
 from bilevel.compiled.products import coefficient, pull, push
 
 _BLOCK = 128
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def probabilities(X: Any, rows: Any, W: Any, P: Any, classes: Any) -> None:
     """P_t = softmax(X_t W)."""
     push(X, rows, W, P, classes)
@@ -29,14 +29,14 @@ def probabilities(X: Any, rows: Any, W: Any, P: Any, classes: Any) -> None:
         store(P, t, trim(e * (1 / total(e))))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def errors(X: Any, rows: Any, labels: Any, s: Any, W: Any, R: Any, classes: Any) -> None:
     """R_t = s_t (P_t − Y_t)."""
     probabilities(X, rows, W, R, classes)
     errors_at(X, rows, labels, s, R, R, classes)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def errors_at(X: Any, rows: Any, labels: Any, s: Any, P: Any, R: Any, classes: Any) -> None:
     """The same, where P is known."""
     for t in range(len(rows)):
@@ -44,7 +44,7 @@ def errors_at(X: Any, rows: Any, labels: Any, s: Any, P: Any, R: Any, classes: A
         store(R, t, s[t] * (p - one_hot(p, labels[rows[t]])))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def spreads(
     X: Any, rows: Any, labels: Any, P: Any, s: Any, V: Any, along: Any, R: Any, classes: Any
 ) -> None:
@@ -57,7 +57,7 @@ def spreads(
         store(R, t, s[t] * (p * u - mean * p))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def slopes(X: Any, rows: Any, labels: Any, P: Any, V: Any, out: Any, classes: Any) -> None:
     """out_t = (P_t − Y_t)·U_t with U = X V: how the loss of a row changes along V."""
     R = np.empty((_BLOCK, len(classes[1])), V.dtype)
@@ -69,7 +69,7 @@ def slopes(X: Any, rows: Any, labels: Any, P: Any, V: Any, out: Any, classes: An
             out[a + t] = total((p - one_hot(p, labels[some[t]])) * load(R, t, classes))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def gradient(X: Any, rows: Any, labels: Any, s: Any, W: Any, G: Any, classes: Any) -> None:
     """G += Σ_t s_t X_t'(P_t − Y_t)."""
     R = np.empty((_BLOCK, len(classes[1])), W.dtype)
@@ -79,7 +79,7 @@ def gradient(X: Any, rows: Any, labels: Any, s: Any, W: Any, G: Any, classes: An
         pull(X, some, R, G, classes)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def product(
     X: Any, rows: Any, labels: Any, P: Any, s: Any, V: Any, along: Any, G: Any, classes: Any
 ) -> None:
@@ -91,7 +91,7 @@ def product(
         pull(X, some, R, G, classes)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def losses(X: Any, rows: Any, labels: Any, W: Any, out: Any, classes: Any) -> None:
     """out_t = log Σ_k exp(Z_tk) − Z_tb with Z = X W and the row's label b."""
     R = np.empty((_BLOCK, len(classes[1])), W.dtype)
@@ -105,7 +105,7 @@ def losses(X: Any, rows: Any, labels: Any, W: Any, out: Any, classes: Any) -> No
             out[a + t] = log(total(exp(z))) - total(z * one_hot(z, labels[some[t]]))
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def gradient_at(X: Any, rows: Any, labels: Any, s: Any, P: Any, G: Any, classes: Any) -> None:
     """`gradient`, where P is known."""
     R = np.empty((_BLOCK, len(classes[1])), P.dtype)
@@ -115,7 +115,7 @@ def gradient_at(X: Any, rows: Any, labels: Any, s: Any, P: Any, G: Any, classes:
         pull(X, some, R, G, classes)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def products(X: Any, rows: Any, R: Any, c: Any, V: Any, G: Any, classes: Any) -> None:
     """G_t = X_t R + c_t V_t: with X' for X, feature by feature, what others find row by row."""
     push(X, rows, R, G, classes)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from threading import Lock
+
 import torch
 from torch import Tensor
 
 from bilevel.data import Batch, Rows
 from bilevel.heads import HeadForm, with_ones
 from bilevel.oracles.autograd import Recording
+from bilevel.oracles.recorded import Passes, Scratch, SelfDifferentiating
+from bilevel.oracles.side_by_side import side_by_side
 
 
 class Embedded:
     """Features, evaluated one task at a time: a task fits the cache better than a batch of tasks.
+
+    Of an embedding that knows its own derivative, as many tasks at a time as there are threads.
 
     Args:
         form: holds the embedding.
@@ -20,6 +27,7 @@ class Embedded:
         rows: the tasks, to know them again.
         batch: their images.
         graph_bytes: keep the graphs of as many tasks as fit.
+        scratch: for embeddings that know their own derivative.
     """
 
     def __init__(
@@ -30,22 +38,15 @@ class Embedded:
         rows: Rows,
         batch: Batch,
         graph_bytes: int,
+        scratch: Scratch,
     ) -> None:
         self._form, self._parameters, self._images = form, parameters, batch.data
-        self._key = (x, x._version, rows)
-        self._kept: dict[int, Recording] = {}
+        self._key, self._scratch = (x, x._version, rows), scratch
+        self._kept: dict[int, Recording | Passes] = {}
+        self._explicit = self._find_explicit()
         self.slots = batch.index % form.heads
-        room, found = graph_bytes, []
-        for i in range(len(batch)):
-            if room <= 0:
-                found.append(self._evaluate(i))
-                continue
-            recording = self._record(i)
-            room -= recording.bytes
-            if room >= 0:
-                self._kept[i] = recording
-            found.append(recording.value)
-        self.values = with_ones(torch.stack(found))
+        self._room, self._lock = graph_bytes, Lock()
+        self.values = with_ones(torch.stack(self._each(self._features)))
 
     def is_at(self, x: Tensor, rows: Rows) -> bool:
         """Whether these are the features of the same tasks at the same x."""
@@ -58,17 +59,62 @@ class Embedded:
     def pull(self, of_features: Tensor) -> Tensor:
         """∂/∂parameters ⟨features, of_features⟩."""
         total = torch.zeros_like(self._parameters)
-        for i, covector in enumerate(of_features):
-            recording = self._kept.pop(i, None) or self._record(i)
-            total += recording.pull(covector)
+        for part in self._each(lambda i: self._pull(i, of_features[i])):
+            total += part
         return total
 
-    def _evaluate(self, i: int) -> Tensor:
-        with torch.no_grad():
-            return self._embed(self._parameters, i)
+    def _each(self, function: Callable[[int], Tensor]) -> list[Tensor]:
+        """Of every task; automatic differentiation has the module for itself."""
+        tasks = range(len(self._images))
+        if self._explicit is None:
+            return [function(i) for i in tasks]
+        return side_by_side(function, tasks)
 
-    def _record(self, i: int) -> Recording:
-        return Recording(lambda parameters: self._embed(parameters, i), self._parameters)
+    def _features(self, i: int) -> Tensor:
+        """With what the way back needs, if there is room."""
+        if self._room <= 0:
+            return self._evaluate(i)
+        recording = self._record(i)
+        with self._lock:
+            self._room -= recording.bytes
+            is_kept = self._room >= 0
+        if is_kept:
+            self._kept[i] = recording
+        elif isinstance(recording, Passes):
+            recording.forget()
+        return recording.value
+
+    def _pull(self, i: int, covector: Tensor) -> Tensor:
+        recording = self._kept.pop(i) if i in self._kept else self._record(i)
+        if isinstance(recording, Recording):
+            return recording.pull(covector)
+        structure, found = self._form.parameters, recording.pull(covector)
+        return structure.join({name: found[name] for name in structure.unflatten(self._parameters)})
+
+    def _evaluate(self, i: int) -> Tensor:
+        if self._explicit is None:
+            with torch.no_grad():
+                return self._embed(self._parameters, i)
+        passes = self._passes(self._explicit, i)
+        passes.forget()
+        return passes.value
+
+    def _record(self, i: int) -> Recording | Passes:
+        if self._explicit is None:
+            return Recording(lambda parameters: self._embed(parameters, i), self._parameters)
+        return self._passes(self._explicit, i)
+
+    def _find_explicit(self) -> SelfDifferentiating | None:
+        """The embedding, if it knows its own derivative."""
+        embedding = self._form.embedding
+        if not isinstance(embedding, SelfDifferentiating) or not len(self._images):
+            return None
+        parameters = self._form.parameters.unflatten(self._parameters)
+        return embedding if embedding.serves(parameters, self._images[0]) else None
+
+    def _passes(self, embedding: SelfDifferentiating, i: int) -> Passes:
+        parameters = self._form.parameters.unflatten(self._parameters)
+        return embedding.passes(parameters, self._images[i], self._scratch)
 
     def _embed(self, parameters: Tensor, i: int) -> Tensor:
         return self._form.embed(self._form.parameters.unflatten(parameters), self._images[i])

@@ -12,6 +12,7 @@ from bilevel.data import Rows, Source
 from bilevel.heads import HeadForm
 from bilevel.oracles.base import Linearization, Oracle
 from bilevel.oracles.embedded import Embedded
+from bilevel.oracles.recorded import Scratch
 
 _GRAPH_BYTES = 2**30
 
@@ -55,6 +56,7 @@ class HeadOracle(Oracle):
         self.y_size = form.heads * (form.features + 1) * form.shape.ways
         self.dtype, self.device = form.parameters.dtype, form.parameters.device
         self._embedded: Embedded | None = None
+        self._scratch = Scratch()
 
     def outer_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
         logits = self.query_logits(x, y, rows)
@@ -131,7 +133,8 @@ class HeadOracle(Oracle):
 
     def _embed(self, x: Tensor, rows: Rows, graph_bytes: int) -> Embedded:
         parameters = x[: len(x) - self._head_size]
-        return Embedded(self.form, x, parameters, rows, self._data.batch(rows), graph_bytes)
+        batch = self._data.batch(rows)
+        return Embedded(self.form, x, parameters, rows, batch, graph_bytes, self._scratch)
 
     @property
     def _head_size(self) -> int:
