@@ -16,8 +16,10 @@ import argparse
 import importlib.metadata
 import os
 import platform
+from dataclasses import replace
 from pathlib import Path
 
+from race.contest import Contest
 from race.contests import CONTESTS
 from race.measuring import Score, race
 from race.plot import plot
@@ -44,6 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     names = [contest.name for contest in CONTESTS]
     parser.add_argument("--contest", action="append", choices=names, help="by default all")
+    parser.add_argument("--without", action="append", default=[], help="a contestant's name")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, 2 repeats")
@@ -55,11 +58,26 @@ def main() -> None:
         if contest.name not in (options.contest or names):
             continue
         before = load()
+        contest = replace(
+            contest,
+            contestants=tuple(c for c in contest.contestants if c.name not in options.without),
+        )
         scores = race(contest, contest.case(options.quick), repeats, options.threads)
         _mention(scores)
         parts.append(f"{table(contest, scores)} Load {before} before, {load()} after.")
         print(f"{parts[-1]}\n", flush=True)
         results.append((contest, scores))
+        write(options, repeats, results, parts)  # also what a run that is stopped has found
+    print(f"{options.output}\n{options.output.with_suffix('.png')}")
+
+
+def write(
+    options: argparse.Namespace,
+    repeats: int,
+    results: list[tuple[Contest, list[Score]]],
+    parts: list[str],
+) -> None:
+    """The table and the plot."""
     options.output.parent.mkdir(parents=True, exist_ok=True)
     picture = options.output.with_suffix(".png")
     plot(results, picture)
@@ -71,7 +89,6 @@ def main() -> None:
         f"![ratios]({picture.name})\n\n"
     )
     options.output.write_text(head + "\n\n".join(parts) + "\n", encoding="utf-8")
-    print(f"{options.output}\n{picture}")
 
 
 def _mention(scores: list[Score]) -> None:
