@@ -216,6 +216,14 @@ def test_large_logits_give_the_probabilities_of_torch():
         assert torch.allclose(P, Z.softmax(1), rtol=1e-9 * scale, atol=1e-300)
 
 
+def test_the_exponential_keeps_its_digits():
+    _, fast = oracles_of(problem_of("dense", 8))
+    _, y, _ = vectors(fast, 8)
+    P = torch.from_numpy(fast.kernels.probabilities(y, None))[:, :CLASSES]
+    truth = (fast.form.train @ y.view(-1, CLASSES)).softmax(1)
+    assert (P / truth - 1).abs().max() <= 1e-13
+
+
 @every_layout
 def test_the_form_of_a_matrix_keeps_its_values(layout):
     X = matrix(layout, np.random.default_rng(9), 3000)
