@@ -46,7 +46,6 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
         super().__init__(form, seed)
         self.kernels = Regression(form.train, form.train_labels, form.classes)
         self._outer = Regression(form.validation, form.validation_labels, form.classes)
-
         self._no_penalty = torch.zeros(form.shape[0], 1, dtype=self.dtype)
 
     def outer_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
