@@ -21,7 +21,7 @@ from bilevel.compiled import forms
 from bilevel.compiled.kernel import kernel
 from bilevel.compiled.regression import Regression
 from bilevel.oracles import SoftmaxOracle, make_oracle
-from bilevel.oracles.base import Step
+from bilevel.oracles.base import Step, Sweep
 from bilevel.oracles.compiled_softmax import CompiledSoftmaxOracle, worth_compiling
 
 CLASSES = 5
@@ -170,16 +170,61 @@ def test_single_precision_is_as_near_to_the_truth_as_torchs(layout):
         assert ours <= 4 * theirs + 1e-6 * size, name
 
 
+def there_and_back(oracle, x, y, r, steps):
+    path = oracle.trace(x, y, steps)
+    sweep = oracle.retrace(x, path[:-1], steps, Sweep(r, 2 * r, x.clone()))
+    return {"path": path, **sweep._asdict()}
+
+
 @every_layout
-def test_batches_large_enough_for_threads_give_the_same(layout, monkeypatch):
-    slow, fast = oracles_of(problem_of(layout, 5))
+@reproducible
+@given(seeds, penalties, st.lists(st.integers(1, 30), min_size=1, max_size=5), st.booleans())
+def test_the_way_back_over_steps_is_that_of_torch(layout, seed, penalty, sizes, batched):
+    slow, fast = oracles_of(problem_of(layout, seed, penalty))
+    x, y, r = vectors(slow, seed)
+    batches = rows_of(seed, 151, *sizes) if batched else [None] * len(sizes)
+    steps = [Step(rows, 0.1 + 0.1 * t) for t, rows in enumerate(batches)]
+    truth = there_and_back(slow, x, y, r, steps)
+    for name, found in there_and_back(fast, x, y, r, steps).items():
+        assert_near(found, truth[name], 1e-10, name)
+
+
+@pytest.fixture(params=[1, 3])
+def shared_out(request, monkeypatch):
+    """However little the work is, so many threads share it, and each call makes one step."""
     monkeypatch.setattr("bilevel.compiled.regression._WORTH_A_THREAD", 1)
-    monkeypatch.setattr("bilevel.compiled.threads.count", lambda: 3)
+    monkeypatch.setattr("bilevel.compiled.regression._AT_ONCE", 1)
+    monkeypatch.setattr("bilevel.compiled.threads.count", lambda: request.param)
+
+
+@every_layout
+def test_threads_and_shorter_calls_give_the_same(layout, shared_out):
+    slow, fast = oracles_of(problem_of(layout, 5))
     x, y, v = vectors(slow, 5)
-    for rows in (None, *rows_of(5, 40, 31)):
+    for rows in (None, *rows_of(5, 40, 31, 2)):  # of two rows, one thread has none
         truth = answers(slow, x, y, v, rows, rows)
         for name, found in answers(fast, x, y, v, rows, rows).items():
             assert_near(found, truth[name], 1e-10, name)
+    for batches in ([None] * 4, rows_of(5, 40, 31, 1, 8)):
+        steps = [Step(rows, 0.1 + 0.1 * t) for t, rows in enumerate(batches)]
+        assert_near(fast.descend(x, y, steps), slow.descend(x, y, steps), 1e-10)
+        for found, truth in zip(
+            fast.contract(x, y, v, batches, 0.3), slow.contract(x, y, v, batches, 0.3), strict=True
+        ):
+            assert_near(found, truth, 1e-10)
+        truth = there_and_back(slow, x, y, v, steps)
+        for name, found in there_and_back(fast, x, y, v, steps).items():
+            assert_near(found, truth[name], 1e-10, name)
+
+
+@every_layout
+def test_without_torchs_team_there_is_one_thread(layout, shared_out, monkeypatch):
+    monkeypatch.setattr("bilevel.compiled.threads.team", lambda: None)
+    slow, fast = oracles_of(problem_of(layout, 8))
+    x, y, v = vectors(slow, 8)
+    truth = answers(slow, x, y, v, None, None)
+    for name, found in answers(fast, x, y, v, None, None).items():
+        assert_near(found, truth[name], 1e-10, name)
 
 
 @every_layout
@@ -190,6 +235,7 @@ def test_what_is_given_is_not_written_to(layout):
     batches = rows_of(6, 151, 3, 8)
     fast.descend(x, y, [Step(rows, 0.5) for rows in batches])
     fast.contract(x, y, v, batches, 0.5)
+    there_and_back(fast, x, y, v, [Step(rows, 0.5) for rows in batches])
     answers(fast, x, y, v, None, None)
     assert all(map(torch.equal, (x, y, v), given_vectors))
 

@@ -1,10 +1,9 @@
-"""Whole loops on small batches in one call: D gradient steps, or Q Neumann factors.
+"""Whole loops in one call: gradient steps forwards and backwards, or Neumann factors.
 
-`rows` holds the batches one after another, and batch t ends before `ends[t]`; `s` goes with `rows`.
-`c` holds the penalty's 2c_j for each feature j, or 2c_jk for each weight.
+Batch t is made of rows[starts[t]:ends[t]]; `s` goes with `rows`. `c` holds the penalty's 2c_j for
+each feature j, or 2c_jk for each weight. W and r are (p, C).
 
-On sparse rows with many features, a step touches few of them, but the penalty shrinks all. The
-`lazy` forms shrink a feature when it is next read: `seen[j]` is the step up to which it is done.
+Threads share the rows of a batch, then the features, and wait for each other in between.
 """
 
 from __future__ import annotations
@@ -15,30 +14,80 @@ import numpy as np
 from numba import njit
 
 from bilevel.compiled.kernel import kernel
-from bilevel.compiled.lanes import item, load, store
-from bilevel.compiled.products import coefficient, pull
-from bilevel.compiled.softmax import errors, probabilities, spreads
+from bilevel.compiled.lanes import load, store
+from bilevel.compiled.products import coefficient, copy, copy_back, laid, pull
+from bilevel.compiled.softmax import (
+    BLOCK,
+    ERRORS,
+    SPREADS,
+    accumulate,
+    residuals,
+    room,
+    soften,
+    sums,
+    taken,
+)
+from bilevel.compiled.team import barrier, parallel, share
 
 
 @kernel
 def descend(
-    X: Any, rows: Any, ends: Any, labels: Any, s: Any, c: Any, rates: Any, W: Any, classes: Any
+    X: Any,
+    rows: Any,
+    starts: Any,
+    ends: Any,
+    labels: Any,
+    s: Any,
+    c: Any,
+    rates: Any,
+    W: Any,
+    path: Any,
+    classes: Any,
+    threads: int,
 ) -> None:
-    """W ← W − α_t (Σ_i s_i X_i'(P_i − Y_i) + 2c∘W), batch after batch."""
-    R = np.empty((_longest(ends), len(classes[1])), W.dtype)
-    a = 0
+    """W ← W − α_t (Σ_i s_i X_i'(P_i − Y_i) + 2c∘W), batch after batch.
+
+    If `path` has room, the W before step t goes to path[t], and the last one behind them.
+    """
+    wide = np.empty((len(W), len(classes[1])), W.dtype)
+    copy(W, wide, 0, len(W), classes)
+    data = X, rows, starts, ends, labels, s
+    rest = laid(c, classes), rates, wide, path
+    buffers = room(W, classes, threads), sums(W, classes, threads)
+    parallel(_descend, (data, rest, buffers, classes), threads)
+    copy_back(wide, W, 0, len(W), classes)
+
+
+@njit(nogil=True)
+def _descend(given: Any, me: int, size: int) -> None:
+    data, rest, buffers, classes = given
+    X, rows, starts, ends, labels, s = data
+    c, rates, W, path = rest
+    R, own = buffers
+    p = len(W)
+    mine, nothing = own[me * p : (me + 1) * p], s[:0]
+    first, last = share(p, me, size)
+    task = X, rows, labels, s, R[me], W, nothing
     for t in range(len(ends)):
-        b = ends[t]
-        errors(X, rows[a:b], labels, s[a:b], W, R, classes)
-        _shrink(W, c, rates[t], classes)
-        _subtract(X, rows[a:b], rates[t], R, W, classes)
-        a = b
+        if len(path):
+            copy_back(W, path[t], first, last, classes)
+        part = _of_batch(starts[t], ends[t], me, size)
+        accumulate(ERRORS, task, part, R[me], mine, classes)
+        barrier()
+        for j in range(first, last):
+            kept = 1 - rates[t] * coefficient(c, j, classes)
+            g = taken(own, j, p, size, classes)
+            store(W, j, kept * load(W, j, classes) - rates[t] * g)
+        barrier()
+    if len(path):
+        copy_back(W, path[len(ends)], first, last, classes)
 
 
 @kernel
 def contract(
     X: Any,
     rows: Any,
+    starts: Any,
     ends: Any,
     labels: Any,
     s: Any,
@@ -46,141 +95,130 @@ def contract(
     rate: Any,
     W: Any,
     r: Any,
-    sums: Any,
+    total: Any,
     classes: Any,
+    threads: int,
 ) -> None:
-    """r ← r − η H(B_t) r, batch after batch, and sums += r after each."""
-    P = np.empty((_longest(ends), len(classes[1])), W.dtype)
-    R, along = np.empty_like(P), np.empty(len(P), W.dtype)
-    a = 0
+    """r ← r − η H(B_t) r, batch after batch, and total = r_0 + r_1 + ... ."""
+    left = np.empty((len(W), len(classes[1])), W.dtype)
+    copy(r, left, 0, len(r), classes)
+    whole = left.copy()
+    data = X, rows, starts, ends, labels, s
+    rest = laid(c, classes), rate, laid(W, classes), left, whole
+    slopes = np.empty((threads, BLOCK), W.dtype)
+    buffers = (
+        room(W, classes, threads),
+        room(W, classes, threads),
+        sums(W, classes, threads),
+        slopes,
+    )
+    parallel(_contract, (data, rest, buffers, classes), threads)
+    copy_back(left, r, 0, len(r), classes)
+    copy_back(whole, total, 0, len(r), classes)
+
+
+@njit(nogil=True)
+def _contract(given: Any, me: int, size: int) -> None:
+    data, rest, buffers, classes = given
+    X, rows, starts, ends, labels, s = data
+    c, rate, W, r, whole = rest
+    Ps, Rs, own, slopes = buffers
+    p = len(W)
+    mine, P, R, along = own[me * p : (me + 1) * p], Ps[me], Rs[me], slopes[me]
+    first, last = share(p, me, size)
     for t in range(len(ends)):
-        b = ends[t]
-        probabilities(X, rows[a:b], W, P, classes)
-        spreads(X, rows[a:b], labels, P, s[a:b], r, along, R, classes)
-        _shrink(r, c, rate, classes)
-        _subtract(X, rows[a:b], rate, R, r, classes)
-        for j in range(len(r)):
-            store(sums, j, load(sums, j, classes) + load(r, j, classes))
-        a = b
+        a0, b0 = _of_batch(starts[t], ends[t], me, size)
+        for a in range(a0, b0, BLOCK):
+            b = min(b0, a + BLOCK)
+            soften(X, rows[a:b], W, P, classes)
+            residuals(SPREADS, X, rows[a:b], labels, s[a:b], P, r, along, R, classes)
+            pull(X, rows[a:b], R, mine, classes)
+        barrier()
+        for j in range(first, last):
+            kept = 1 - rate * coefficient(c, j, classes)
+            left = kept * load(r, j, classes) - rate * taken(own, j, p, size, classes)
+            store(r, j, left)
+            store(whole, j, load(whole, j, classes) + left)
+        barrier()
 
 
 @kernel
-def descend_lazily(
-    X: Any, rows: Any, ends: Any, labels: Any, s: Any, c: Any, rate: Any, W: Any, classes: Any
-) -> None:
-    """`descend` with one rate."""
-    R = np.empty((_longest(ends), len(classes[1])), W.dtype)
-    seen = np.zeros(len(W), np.int32)
-    a = 0
-    for t in range(len(ends)):
-        b = ends[t]
-        _catch_up(X, rows[a:b], t, seen, c, rate, W, classes)
-        errors(X, rows[a:b], labels, s[a:b], W, R, classes)
-        _catch_up(X, rows[a:b], t + 1, seen, c, rate, W, classes)
-        _subtract(X, rows[a:b], rate, R, W, classes)
-        a = b
-    for j in range(len(W)):
-        _shrink_row(W, j, len(ends) - seen[j], c, rate, classes)
-
-
-@kernel
-def contract_lazily(
+def retrace(
     X: Any,
     rows: Any,
+    starts: Any,
     ends: Any,
     labels: Any,
     s: Any,
     c: Any,
-    rate: Any,
-    W: Any,
+    rates: Any,
+    path: Any,
     r: Any,
-    sums: Any,
+    total: Any,
+    along: Any,
+    across: Any,
     classes: Any,
+    threads: int,
 ) -> None:
-    """`contract`, where r and its sums wait for the same step."""
-    P = np.empty((_longest(ends), len(classes[1])), W.dtype)
-    R, along = np.empty_like(P), np.empty(len(P), W.dtype)
-    seen = np.zeros(len(W), np.int32)
-    a = 0
-    for t in range(len(ends)):
-        b = ends[t]
-        probabilities(X, rows[a:b], W, P, classes)
-        _sum_up(X, rows[a:b], t, seen, c, rate, r, sums, classes)
-        spreads(X, rows[a:b], labels, P, s[a:b], r, along, R, classes)
-        _sum_up(X, rows[a:b], t + 1, seen, c, rate, r, sums, classes)
-        _subtract(X, rows[a:b], rate, R, r, classes)
-        pull(X, rows[a:b], R, sums, classes)  # which has the r of this step already
-        a = b
-    for j in range(len(W)):
-        _sum_row(r, sums, j, len(ends) - seen[j], c, rate, classes)
+    """Back over the steps from W_t = path[t]: r ← r − α_t H_t r, the last step first.
+
+    Before it, total += α_t r; along += α_t times the slopes along r over the batch size, where
+    each row of X has its place; and across += α_t W_t∘r.
+    """
+    shape = len(r), len(classes[1])
+    left, wide, whole, crossed = np.empty((4, *shape), r.dtype)
+    copy(r, left, 0, len(r), classes)
+    copy(total, whole, 0, len(r), classes)
+    copy(across, crossed, 0, len(r), classes)
+    data = X, rows, starts, ends, labels, s
+    rest = laid(c, classes), rates, path, left, wide, whole, along, crossed
+    slopes = np.empty((threads, BLOCK), r.dtype)
+    buffers = (
+        room(r, classes, threads),
+        room(r, classes, threads),
+        sums(r, classes, threads),
+        slopes,
+    )
+    parallel(_retrace, (data, rest, buffers, classes), threads)
+    copy_back(left, r, 0, len(r), classes)
+    copy_back(whole, total, 0, len(r), classes)
+    copy_back(crossed, across, 0, len(r), classes)
 
 
 @njit(nogil=True)
-def _longest(ends: Any) -> Any:
-    longest, a = 0, 0
-    for b in ends:
-        longest, a = max(longest, b - a), b
-    return longest
+def _retrace(given: Any, me: int, size: int) -> None:
+    data, rest, buffers, classes = given
+    X, rows, starts, ends, labels, s = data
+    c, rates, path, r, W, total, along, across = rest
+    Ps, Rs, own, slopes = buffers
+    p = len(W)
+    mine, P, R, slope = own[me * p : (me + 1) * p], Ps[me], Rs[me], slopes[me]
+    first, last = share(p, me, size)
+    for t in range(len(ends) - 1, -1, -1):
+        copy(path[t], W, first, last, classes)
+        barrier()
+        a0, b0 = _of_batch(starts[t], ends[t], me, size)
+        weight = rates[t] / (ends[t] - starts[t])
+        for a in range(a0, b0, BLOCK):
+            b = min(b0, a + BLOCK)
+            soften(X, rows[a:b], W, P, classes)
+            residuals(SPREADS, X, rows[a:b], labels, s[a:b], P, r, slope, R, classes)
+            pull(X, rows[a:b], R, mine, classes)
+            for i in range(b - a):
+                along[rows[a + i]] += weight * slope[i]
+        barrier()
+        for j in range(first, last):
+            before = rates[t] * load(r, j, classes)
+            store(total, j, load(total, j, classes) + before)
+            store(across, j, load(across, j, classes) + before * load(W, j, classes))
+            kept = 1 - rates[t] * coefficient(c, j, classes)
+            g = taken(own, j, p, size, classes)
+            store(r, j, kept * load(r, j, classes) - rates[t] * g)
+    # r is whole again at the next step's first barrier, or when the team ends.
 
 
 @njit(nogil=True)
-def _subtract(X: Any, rows: Any, rate: Any, R: Any, W: Any, classes: Any) -> None:
-    """R ← −αR, and W += X'R."""
-    for t in range(len(rows)):
-        store(R, t, -rate * load(R, t, classes))
-    pull(X, rows, R, W, classes)
-
-
-@njit(nogil=True)
-def _shrink(W: Any, c: Any, rate: Any, classes: Any) -> None:
-    for j in range(len(W)):
-        store(W, j, (1 - rate * coefficient(c, j, classes)) * load(W, j, classes))
-
-
-@njit(nogil=True)
-def _catch_up(
-    X: Any, rows: Any, t: int, seen: Any, c: Any, rate: Any, W: Any, classes: Any
-) -> None:
-    for i in rows:
-        for k in range(X[0][i], X[0][i + 1]):
-            j = item(X[1], k)
-            if seen[j] < t:
-                _shrink_row(W, j, t - seen[j], c, rate, classes)
-                seen[j] = t
-
-
-@njit(nogil=True)
-def _sum_up(
-    X: Any, rows: Any, t: int, seen: Any, c: Any, rate: Any, r: Any, sums: Any, classes: Any
-) -> None:
-    for i in rows:
-        for k in range(X[0][i], X[0][i + 1]):
-            j = item(X[1], k)
-            if seen[j] < t:
-                _sum_row(r, sums, j, t - seen[j], c, rate, classes)
-                seen[j] = t
-
-
-@njit(nogil=True)
-def _shrink_row(W: Any, j: int, times: int, c: Any, rate: Any, classes: Any) -> None:
-    if times > 0:
-        kept = 1 - rate * coefficient(c, j, classes)
-        power = kept
-        for _ in range(times - 1):
-            power = power * kept
-        store(W, j, power * load(W, j, classes))
-
-
-@njit(nogil=True)
-def _sum_row(r: Any, sums: Any, j: int, times: int, c: Any, rate: Any, classes: Any) -> None:
-    """r is multiplied by `kept` so often, and summed each time."""
-    if times > 0:
-        kept = 1 - rate * coefficient(c, j, classes)
-        power = kept
-        series = kept
-        for _ in range(times - 1):
-            power = power * kept
-            series = series + power
-        row = load(r, j, classes)
-        store(sums, j, load(sums, j, classes) + series * row)
-        store(r, j, power * row)
+def _of_batch(start: int, end: int, me: int, size: int) -> tuple[int, int]:
+    """This thread's rows of a batch."""
+    a, b = share(end - start, me, size)
+    return start + a, start + b

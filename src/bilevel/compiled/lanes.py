@@ -218,13 +218,14 @@ def _trimmed(builder: ir.IRBuilder, value: ir.Value, lanes: Lanes, fill: float) 
 
 
 @intrinsic(prefer_literal=True)
-def trim(typing: Any, lanes: Any) -> Any:
-    """The same, with zeros behind the last number: to be stored in padded rows."""
+def laid_out(typing: Any, lanes: Any, classes: Any) -> Any:
+    """The same numbers, to be stored in rows as `classes` lays them out, zeros behind them."""
+    other = Lanes(lanes.dtype, lanes.count, classes[1].count)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return _joined(builder, _trimmed(builder, args[0], lanes, 0.0))
 
-    return lanes(lanes), generate
+    return other(lanes, classes), generate
 
 
 def _reduction(combine: Callable[..., Any], neutral: float) -> Any:

@@ -4,28 +4,49 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit
 from numba.core import types
 from numba.extending import overload
 
-from bilevel.compiled.kernel import kernel
-from bilevel.compiled.lanes import item, load, store, zeros
+from bilevel.compiled.lanes import item, laid_out, load, store, zeros
 
 
-@kernel
-def pad(rows: Any, wide: Any) -> None:
-    """Rows into the first columns of longer ones; here, as numpy is slow on short rows."""
-    for j in range(rows.shape[0]):
-        for k in range(rows.shape[1]):
-            wide[j, k] = rows[j, k]
+def laid(W: Any, classes: Any) -> Any:
+    """A matrix with rows as `classes` lays them out: itself, or a copy with zeros behind each row.
+
+    A vector stays as it is.
+    """
 
 
-@kernel
-def trimmed(wide: Any, rows: Any) -> None:
-    """And back."""
-    for j in range(rows.shape[0]):
-        for k in range(rows.shape[1]):
-            rows[j, k] = wide[j, k]
+@overload(laid, jit_options={"nogil": True})
+def _laid(W: Any, classes: Any) -> Any:
+    same = W.ndim == 1 or classes[0].count == classes[1].count
+    return _itself if same else _copied.py_func
+
+
+def _itself(W: Any, classes: Any) -> Any:
+    return W
+
+
+@njit(nogil=True)
+def _copied(W: Any, classes: Any) -> Any:
+    wide = np.empty((len(W), len(classes[1])), W.dtype)
+    copy(W, wide, 0, len(W), classes)
+    return wide
+
+
+@njit(nogil=True)
+def copy(W: Any, wide: Any, first: int, last: int, classes: Any) -> None:
+    """Rows that follow one another into rows that are laid out."""
+    for j in range(first, last):
+        store(wide, j, laid_out(load(W, j, (classes[0], classes[0])), classes))
+
+
+@njit(nogil=True)
+def copy_back(wide: Any, W: Any, first: int, last: int, classes: Any) -> None:
+    for j in range(first, last):
+        store(W, j, laid_out(load(wide, j, classes), (classes[0], classes[0])))
 
 
 def push(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> None:
@@ -69,11 +90,11 @@ def _pull(X: Any, rows: Any, R: Any, G: Any, classes: Any) -> Any:
 
 def _push_sparse(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> None:
     for t in range(len(rows)):
-        store(Z, t, _dot(X[0], X[1], X[2], rows[t], W, classes))
+        store(Z, t, dot(X[0], X[1], X[2], rows[t], W, classes))
 
 
 @njit(nogil=True)
-def _dot(starts: Any, columns: Any, values: Any, i: int, W: Any, classes: Any) -> Any:
+def dot(starts: Any, columns: Any, values: Any, i: int, W: Any, classes: Any) -> Any:
     a, b = starts[i], starts[i + 1]
     # Four sums at a time: one would wait for itself.
     z0 = z1 = z2 = z3 = zeros(W, classes)
@@ -101,7 +122,7 @@ def _push_around(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> None:
     for j in range(len(X[3])):
         background += X[3][j] * load(W, j, classes)
     for t in range(len(rows)):
-        store(Z, t, background + _dot(X[0], X[1], X[2], rows[t], W, classes))
+        store(Z, t, background + dot(X[0], X[1], X[2], rows[t], W, classes))
 
 
 def _pull_around(X: Any, rows: Any, R: Any, G: Any, classes: Any) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -14,7 +13,7 @@ from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.hypergradients.start import GivenStart, Start
 from bilevel.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
 from bilevel.linear.base import LinearSolution, LinearStatus
-from bilevel.oracles.base import Linearization, Oracle, Step
+from bilevel.oracles.base import Linearization, Oracle, Step, Sweep
 from bilevel.sampling import Streams
 
 
@@ -67,52 +66,63 @@ class ITD(Differentiation):
             )
         steps = inner.plan(oracle, x, y, streams)
         first = 0 if self.truncate is None else max(0, len(steps) - self.truncate)
-        y_D, kept = self._descend(oracle, x, y, steps, first)
+        y_D, stretches = self._descend(oracle, x, y, steps, first)
 
         h, r = oracle.outer_gradient(x, y_D)
-        total, last = torch.zeros_like(r), r.clone
-        for t, y_t in self._backwards(oracle, x, steps, first, kept):
-            alpha, around = steps[t].lr, oracle.linearize(x, y_t, steps[t].rows)
-            total.add_(r, alpha=alpha)
-            if t == first:  # the product is the start's to ask for
-                h = h.sub(around.cross(r), alpha=alpha)
-                last = functools.partial(_step_back, around, r, alpha)
-            else:
-                hvp, cross = around.hvp_and_cross(r)
-                h, r = h.sub(cross, alpha=alpha), r.sub(hvp, alpha=alpha)
-        if first == 0:
-            h = self.start.add_covector(oracle, x, h, last)
+        sweep = Sweep(r, torch.zeros_like(r), h)
+        last: Callable[[], Tensor] = r.clone
+        for start, end, path in stretches:
+            if start > first:
+                sweep = oracle.retrace(x, path, steps[start:end], sweep)
+                continue
+            sweep = oracle.retrace(x, path[1:], steps[start + 1 : end], sweep)
+            around = oracle.linearize(x, path[0], steps[first].rows)
+            sweep, last = _step_back(around, sweep, steps[first].lr)
+        h = (
+            self.start.add_covector(oracle, x, sweep.covector, last)
+            if first == 0
+            else sweep.covector
+        )
         return Estimate(
             oracle.pull(x, h),
             InnerSolution(y_D, InnerStatus.STEP_LIMIT, len(steps)),
-            LinearSolution(total, LinearStatus.STEP_LIMIT, len(steps) - first, residual=None),
+            LinearSolution(sweep.total, LinearStatus.STEP_LIMIT, len(steps) - first, residual=None),
         )
 
     def _descend(
         self, oracle: Oracle, x: Tensor, y: Tensor, steps: list[Step], first: int
-    ) -> tuple[Tensor, dict[int, Tensor]]:
-        """y^D, and the iterates y^t to go back from."""
-        stride, kept = self.checkpoint or 1, {}
-        for t, step in enumerate(steps):
-            if t >= first and (t - first) % stride == 0:
-                kept[t] = y
-            y = step.apply(oracle, x, y)
-        return y, kept
+    ) -> tuple[Tensor, Iterator[tuple[int, int, Tensor]]]:
+        """y^D, and stretches of steps, the last first: from where to where, and their y^t."""
+        if first:
+            y = oracle.descend(x, y, steps[:first])
+        if self.checkpoint is None:
+            path = oracle.trace(x, y, steps[first:])
+            whole = [(first, len(steps), path[:-1])] if first < len(steps) else []
+            return path[-1].clone(), iter(whole)
+        kept = []
+        for start in range(first, len(steps), self.checkpoint):
+            kept.append((start, y))
+            y = oracle.descend(x, y, steps[start : start + self.checkpoint])
+        return y, self._recomputed(oracle, x, steps, kept)
 
-    def _backwards(
-        self, oracle: Oracle, x: Tensor, steps: list[Step], first: int, kept: dict[int, Tensor]
-    ) -> Iterator[tuple[int, Tensor]]:
-        """(t, y^t) for t = D − 1, ..., first; each stored iterate starts a stretch."""
+    def _recomputed(
+        self, oracle: Oracle, x: Tensor, steps: list[Step], kept: list[tuple[int, Tensor]]
+    ) -> Iterator[tuple[int, int, Tensor]]:
+        """Each stored iterate starts a stretch."""
         end = len(steps)
-        for start in sorted(kept, reverse=True):
-            stretch = [kept.pop(start)]
-            for t in range(start, end - 1):
-                stretch.append(steps[t].apply(oracle, x, stretch[-1]))
-            for t in range(end - 1, start - 1, -1):
-                yield t, stretch.pop()
+        while kept:
+            start, y = kept.pop()
+            yield start, end, oracle.trace(x, y, steps[start : end - 1])
             end = start
 
 
-def _step_back(around: Linearization, r: Tensor, alpha: float) -> Tensor:
-    """(I − α ∇²y g) r."""
-    return r.sub(around.hvp(r), alpha=alpha)
+def _step_back(
+    around: Linearization, sweep: Sweep, alpha: float
+) -> tuple[Sweep, Callable[[], Tensor]]:
+    """Over the first step, where the Hessian's product is the start's to ask for."""
+    r = sweep.r
+    total, covector = (
+        sweep.total.add(r, alpha=alpha),
+        sweep.covector.sub(around.cross(r), alpha=alpha),
+    )
+    return Sweep(r, total, covector), lambda: r.sub(around.hvp(r), alpha=alpha)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,6 +30,20 @@ class Step:
 
     def apply(self, oracle: Oracle, x: Tensor, y: Tensor) -> Tensor:
         return y.sub(oracle.inner_gradient(x, y, self.rows), alpha=self.lr)
+
+
+class Sweep(NamedTuple):
+    """What goes back over inner steps y_{t+1} = y_t − α_t ∇y g(x, y_t), the last one first.
+
+    Args:
+        r: Π_t (I − α_t ∇²y g(x, y_t)) applied to the vector that it started with.
+        total: Σ_t α_t r_t, where r_t is r before it goes back over step t.
+        covector: what it started with minus Σ_t α_t ∇x∇y g(x, y_t) r_t.
+    """
+
+    r: Tensor
+    total: Tensor
+    covector: Tensor
 
 
 class Linearization(ABC):
@@ -104,6 +119,23 @@ class Oracle(ABC):
         for step in steps:
             y.sub_(self.inner_gradient(x, y, step.rows), alpha=step.lr)
         return y
+
+    def trace(self, x: Tensor, y: Tensor, steps: Sequence[Step]) -> Tensor:
+        """y before each of these inner steps, and after the last, each in a row."""
+        path = y.new_empty(len(steps) + 1, len(y))
+        path[0] = y
+        for t, step in enumerate(steps):
+            path[t + 1] = step.apply(self, x, path[t])
+        return path
+
+    def retrace(self, x: Tensor, path: Tensor, steps: Sequence[Step], sweep: Sweep) -> Sweep:
+        """The sweep, gone on over these steps from path[t], the last one first."""
+        r, total, covector = sweep.r, sweep.total.clone(), sweep.covector
+        for y, step in zip(reversed(path.unbind()), reversed(steps), strict=True):
+            hvp, cross = self.linearize(x, y, step.rows).hvp_and_cross(r)
+            total.add_(r, alpha=step.lr)
+            covector, r = covector.sub(cross, alpha=step.lr), r.sub(hvp, alpha=step.lr)
+        return Sweep(r, total, covector)
 
     def contract(
         self, x: Tensor, y: Tensor, r: Tensor, batches: Sequence[Rows], lr: float

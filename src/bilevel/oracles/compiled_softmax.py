@@ -10,8 +10,8 @@ from torch import Tensor
 
 from bilevel.compiled import available
 from bilevel.data import Rows
-from bilevel.oracles.base import Linearization, Step
-from bilevel.oracles.softmax import SoftmaxLinearization, SoftmaxOracle
+from bilevel.oracles.base import Linearization, Step, Sweep
+from bilevel.oracles.softmax import SoftmaxLinearization, SoftmaxOracle, of_penalty
 from bilevel.softmax import SoftmaxForm
 from bilevel.stored.base import StoredRows
 
@@ -71,32 +71,60 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
         return _CompiledLinearization(self, x, y, rows)
 
     def descend(self, x: Tensor, y: Tensor, steps: Sequence[Step]) -> Tensor:
-        if all(step.rows is None for step in steps):
-            return self._descend(x, y, [step.lr for step in steps])
-        batches = self._small([step.rows for step in steps])
-        if batches is None:
-            return super().descend(x, y, steps)
-        c, rates = self.c2(x, y), [step.lr for step in steps]
-        return self.kernels.descend(y, batches, self.shares(x, batches), c, rates)
+        rates, batches = [step.lr for step in steps], [step.rows for step in steps]
+        if self._in_one_call(batches):
+            s, c = self.shares(x, batches), self.c2(x, y)
+            return self.kernels.descend(y, batches, s, c, rates)
+        if all(rows is None for rows in batches):
+            return self._descend(x, y, rates)
+        return super().descend(x, y, steps)
 
     def _descend(self, x: Tensor, y: Tensor, rates: Sequence[float]) -> Tensor:
         """Steps on all rows: y − α(X'R + 2c∘y) is X'(−αR) + (1 − 2αc)∘y, in one pass."""
         s, c = self.shares(x, [None]), self.c2(x, y)
+        y = y.clone()
         for lr in rates:
-            y = self.kernels.gradient(y, s * -lr, 1 - lr * c, None)
-        return y.clone() if not rates else y
+            self.kernels.gradient(y, s * -lr, 1 - lr * c, None, out=y)
+        return y
+
+    def trace(self, x: Tensor, y: Tensor, steps: Sequence[Step]) -> Tensor:
+        batches = [step.rows for step in steps]
+        if not self._in_one_call(batches):
+            return super().trace(x, y, steps)
+        s, c = self.shares(x, batches), self.c2(x, y)
+        return self.kernels.trace(y, batches, s, c, [step.lr for step in steps])
+
+    def retrace(self, x: Tensor, path: Tensor, steps: Sequence[Step], sweep: Sweep) -> Sweep:
+        batches = [step.rows for step in steps]
+        if not self._in_one_call(batches):
+            return super().retrace(x, path, steps, sweep)
+        s, c = self.shares(x, batches), self.c2(x, sweep.r)
+        rates = [step.lr for step in steps]
+        r, total, across, along = self.kernels.retrace(path, sweep.r, batches, s, c, rates)
+        of_weights = of_penalties = None
+        if self.form.weighted:
+            weights = x[: len(along)].sigmoid()
+            of_weights = weights * (1 - weights) * along
+        if isinstance(c2 := 2 * self.coefficients(x, self._matrix(r)), Tensor):
+            of_penalties = of_penalty(c2, self._matrix(across))
+        crossed = self.assemble(of_weights, of_penalties, None)
+        return Sweep(r, sweep.total + total, sweep.covector - crossed)
 
     def contract(
         self, x: Tensor, y: Tensor, r: Tensor, batches: Sequence[Rows], lr: float
     ) -> tuple[Tensor, Tensor]:
-        small = self._small(batches)
-        if small is None:
+        if not self._in_one_call(batches):
             return super().contract(x, y, r, batches, lr)
-        return self.kernels.contract(y, r, small, self.shares(x, small), self.c2(x, y), lr)
+        return self.kernels.contract(y, r, batches, self.shares(x, batches), self.c2(x, y), lr)
 
     def shares(self, x: Tensor, batches: Sequence[Rows]) -> Tensor:
-        """s_i over the size of its batch, for the rows of these batches one after another."""
-        rows = batches[0] if len(batches) == 1 else torch.cat(batches)  # type: ignore[arg-type]
+        """s_i over the size of its batch, for the rows of these batches one after another.
+
+        Batches of all rows are the same rows.
+        """
+        if batches[0] is None or len(batches) == 1:
+            return self.shares_of(self.row_weights(x, batches[0]), batches[:1])
+        rows = torch.cat(batches)  # type: ignore[arg-type]
         return self.shares_of(self.row_weights(x, rows), batches)
 
     def shares_of(self, weights: Tensor | None, batches: Sequence[Rows]) -> Tensor:
@@ -115,12 +143,10 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
     def as_column(self, c2: Tensor | float) -> Tensor:
         return c2 if isinstance(c2, Tensor) else self._no_penalty + c2
 
-    def _small(self, batches: Sequence[Rows]) -> list[Tensor] | None:
-        """The batches, if there are some and each is too small for more than one thread."""
-        found = [rows for rows in batches if rows is not None]
-        if not found or len(found) < len(batches):
-            return None
-        return None if self.kernels.worth_threads(max(rows.numel() for rows in found)) else found
+    def _in_one_call(self, batches: Sequence[Rows]) -> bool:
+        """Whether there is a kernel for the whole loop."""
+        alike = len({rows is None for rows in batches}) == 1
+        return alike and self.kernels.has_loops(batches)
 
 
 class _CompiledLinearization(SoftmaxLinearization):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from torch import Tensor
 
 from bilevel.data import Rows
-from bilevel.oracles.base import Linearization, Oracle, Step
+from bilevel.oracles.base import Linearization, Oracle, Step, Sweep
 from bilevel.record import Record
 
 
@@ -89,6 +89,17 @@ class CountingOracle(Oracle):
         for step in steps:
             self.add("gc_g", _samples(step.rows, self.inner_rows))
         return self.oracle.descend(x, y, steps)
+
+    def trace(self, x: Tensor, y: Tensor, steps: Sequence[Step]) -> Tensor:
+        for step in steps:
+            self.add("gc_g", _samples(step.rows, self.inner_rows))
+        return self.oracle.trace(x, y, steps)
+
+    def retrace(self, x: Tensor, path: Tensor, steps: Sequence[Step], sweep: Sweep) -> Sweep:
+        for step in steps:
+            self.add("hv", _samples(step.rows, self.inner_rows))
+            self.add("jv", _samples(step.rows, self.inner_rows))
+        return self.oracle.retrace(x, path, steps, sweep)
 
     def contract(
         self, x: Tensor, y: Tensor, r: Tensor, batches: Sequence[Rows], lr: float

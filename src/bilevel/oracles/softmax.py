@@ -155,9 +155,7 @@ class SoftmaxLinearization(Linearization):
         if self._oracle.form.weighted and self._s is not None:
             of_weights = self._s * (1 - self._s) * slopes(V) / len(self._s)
         if isinstance(self._c2, Tensor):
-            WV = self._W * V
-            by_feature = self._c2.shape[1] == 1
-            of_penalties = self._c2 * (WV.sum(1, keepdim=True) if by_feature else WV)
+            of_penalties = of_penalty(self._c2, self._W * V)
         return self._oracle.assemble(of_weights, of_penalties, self._rows)
 
     def diagonal(self) -> Tensor:
@@ -189,6 +187,11 @@ class SoftmaxLinearization(Linearization):
         """How the loss of each row changes along V."""
         U, labels = self._X.push(V), self._oracle.labels(self._rows)
         return (self._P * U).sum(1) - U.gather(1, labels[:, None])[:, 0]
+
+
+def of_penalty(c2: Tensor, WV: Tensor) -> Tensor:
+    """2c∘W∘V, summed over classes if c is per feature."""
+    return c2 * (WV.sum(1, keepdim=True) if c2.shape[1] == 1 else WV)
 
 
 def _take(values: Tensor, rows: Rows) -> Tensor:
