@@ -3,13 +3,15 @@
 Proposition 3 of the paper needs the batches of different roles to be independent. A stream is
 keyed by (seed, outer step, role), so the state of a run holds no generator: whoever knows the
 seed and the step draws the same rows, in a resumed run or in another process. Philox, a generator
-made of a key and a counter, is made for that: a stream is one of its counters.
+made of a key and a counter, is made for that: each draw of a stream is one of its counters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
+from threading import local
 from typing import Any, Literal
 
 import numpy as np
@@ -71,7 +73,12 @@ class BatchSizes:
             raise ValueError(
                 f"batch must be a number of rows, sizes by role or None, got {batch!r}"
             )
-        return BatchSizes(batch, batch, batch, batch)
+        return _of_one_size(batch)
+
+
+@cache  # algorithms ask at each outer step
+def _of_one_size(size: int | None) -> BatchSizes:
+    return BatchSizes(size, size, size, size)
 
 
 class Streams:
@@ -88,7 +95,7 @@ class Streams:
             "cross": inner_rows,
             "curvature": inner_rows,
         }
-        self._generators: dict[str, Generator] = {}
+        self._drawn = dict.fromkeys(_KEYS, 0)
 
     def available(self, role: Role) -> int | None:
         """How many rows a batch of this role is drawn from; None if there are no data."""
@@ -117,9 +124,10 @@ class Streams:
         rows = self._rows[role]
         if size is None or rows is None or size * size > rows:
             return [self.rows(role, size) for _ in range(count)]
-        drawn = self._generator(role).integers(rows, size=(count, size))
+        generator = self._generator(role)
+        drawn = generator.integers(rows, size=(count, size))
         while size > 1 and len(repeated := np.flatnonzero(_repeats(drawn))):  # few: it is small
-            drawn[repeated] = self._generator(role).integers(rows, size=(len(repeated), size))
+            drawn[repeated] = generator.integers(rows, size=(len(repeated), size))
         return list(torch.from_numpy(drawn).unbind())
 
     def below(self, bound: int) -> int:
@@ -127,11 +135,28 @@ class Streams:
         return int(self._generator("truncation").integers(bound))
 
     def _generator(self, role: str) -> Generator:
-        if role not in self._generators:
-            seed, step = self._key
-            counter = [0, 0, _KEYS[role], step]  # room for 2^128 draws between two of them
-            self._generators[role] = Generator(Philox(key=seed, counter=counter))
-        return self._generators[role]
+        """For the next draw of a role, with room for 2^64 numbers."""
+        seed, step = self._key
+        number, self._drawn[role] = self._drawn[role], self._drawn[role] + 1
+        return _PHILOX.at(seed, (0, number, _KEYS[role], step))
+
+
+class _Philox(local):
+    """One generator a thread, set to a key and a counter: making one takes eight times as long."""
+
+    def __init__(self) -> None:
+        self._bits = Philox(key=0)
+        self._generator = Generator(self._bits)
+        self._state: Any = self._bits.state
+
+    def at(self, key: int, counter: tuple[int, int, int, int]) -> Generator:
+        inner = self._state["state"]
+        inner["key"][:], inner["counter"][:] = (key % 2**64, key >> 64), counter
+        self._bits.state = self._state
+        return self._generator
+
+
+_PHILOX = _Philox()
 
 
 def _repeats(batches: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

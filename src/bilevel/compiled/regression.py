@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from bilevel.compiled import chains, lazy, softmax, threads
+from bilevel.compiled.batches import Batches
 from bilevel.compiled.forms import Array, Form, csr, fastest, work
 from bilevel.compiled.lanes import close, padded
 from bilevel.data import Rows, scipy_csr
-
-Batches = Sequence[Rows]  # all of them None, or none
 
 _IN_CACHE = 2**18  # bytes of W up to which every thread can have a derivative of its own
 _WORTH_A_THREAD = 20_000  # multiplications a class; fewer are done while another thread starts
@@ -26,8 +25,8 @@ class Regression:
     """Its derivatives by W; see `bilevel.compiled.softmax` for the formulas.
 
     W, V and what comes out are flat tensors of (p, C). `s` holds the weights of the rows, over
-    the batch size, and c twice the penalty's coefficients, (p, 1) or (p, C). Probabilities P stay
-    as the kernels lay them out.
+    the batch size, and c twice the penalty's coefficients, (p,) or (p, C). Probabilities P stay as
+    the kernels lay them out.
     """
 
     def __init__(self, X: Tensor, labels: Tensor, classes: int) -> None:
@@ -39,23 +38,22 @@ class Regression:
         self._wide = isinstance(self._X, tuple) and len(self._X) == 3 and size > _IN_CACHE
         self._classes = close(classes) if self._wide else padded(classes, X.dtype.itemsize)
         self._none = self._empty(0)
+        self.dtype = self._none.dtype
 
     def gradient(
-        self, W: Tensor, s: Tensor, c: Tensor, rows: Rows, out: Tensor | None = None
+        self, W: Tensor, s: Array, c: Array, rows: Rows, out: Tensor | None = None
     ) -> Tensor:
         """Σ_t s_t X_t'(P_t − Y_t) + c∘W; written to `out`, which may be W."""
         return self._derivative(softmax.ERRORS, self._none, W, s, c, rows, s, out)
 
-    def gradient_at(self, P: Array, W: Tensor, s: Tensor, c: Tensor, rows: Rows) -> Tensor:
+    def gradient_at(self, P: Array, W: Tensor, s: Array, c: Array, rows: Rows) -> Tensor:
         """The same, where P is known."""
         return self._derivative(softmax.ERRORS_AT, P, W, s, c, rows, s)
 
-    def product(
-        self, P: Array, V: Tensor, s: Tensor, c: Tensor, rows: Rows
-    ) -> tuple[Tensor, Tensor]:
+    def product(self, P: Array, V: Tensor, s: Array, c: Array, rows: Rows) -> tuple[Tensor, Tensor]:
         """Σ_t X_t' s_t (P_t∘U_t − P_t (P_t·U_t)) + c∘V with U = XV; and the slopes along V."""
-        slopes = torch.empty_like(s)
-        return self._derivative(softmax.SPREADS, P, V, s, c, rows, slopes), slopes
+        slopes = torch.empty(len(s), dtype=self._dtype)
+        return self._derivative(softmax.SPREADS, P, V, s, c, rows, slopes.numpy()), slopes
 
     def probabilities(self, W: Tensor, rows: Rows) -> Array:
         """P, with a row for each of `rows`."""
@@ -81,13 +79,13 @@ class Regression:
         return found
 
     def descend(
-        self, W: Tensor, batches: Batches, s: Tensor, c: Tensor, rates: Sequence[float]
+        self, W: Tensor, batches: Batches, s: Array, c: Array, rates: Sequence[float]
     ) -> Tensor:
         """W after a gradient step on each batch; `s` of all their rows."""
         return self._descended(W, batches, s, c, rates, self._no_path)
 
     def trace(
-        self, W: Tensor, batches: Batches, s: Tensor, c: Tensor, rates: Sequence[float]
+        self, W: Tensor, batches: Batches, s: Array, c: Array, rates: Sequence[float]
     ) -> Tensor:
         """W before each of these steps, and after the last, each in a row."""
         path = torch.empty(len(rates) + 1, W.numel(), dtype=self._dtype)
@@ -100,8 +98,8 @@ class Regression:
         path: Tensor,
         r: Tensor,
         batches: Batches,
-        s: Tensor,
-        c: Tensor,
+        s: Array,
+        c: Array,
         rates: Sequence[float],
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Back over the steps that led from path[t] to path[t + 1], the last one first.
@@ -111,58 +109,65 @@ class Regression:
         """
         r, total, across = r.clone(), torch.zeros_like(r), torch.zeros_like(r)
         along = torch.zeros(len(self._all), dtype=self._dtype)
-        rows, starts, ends = self._joined(batches)
-        steps, matrices = np.array(rates, s.numpy().dtype), path.numpy()
+        rows, starts, ends, longest = batches
+        steps, matrices = np.array(rates, s.dtype), path.numpy()
         matrices = matrices.reshape(len(path), *self._shape)
-        for t in reversed(self._calls(starts, ends)):
+        for t in reversed(self._calls(batches)):
             chains.retrace(
-                *(self._X, rows, starts[t], ends[t], self._labels, s.numpy()),
-                *(self._coefficients(c), steps[t], matrices[t], self._matrix(r)),
+                *(self._X, rows, starts[t], ends[t], self._labels, s),
+                *(c, steps[t], matrices[t], self._matrix(r)),
                 *(self._matrix(total), along.numpy(), self._matrix(across), self._classes),
-                self._team(_longest(starts, ends)),
+                self._team(longest),
             )
         return r, total, across, along
 
     def contract(
-        self, W: Tensor, r: Tensor, batches: Batches, s: Tensor, c: Tensor, rate: float
+        self, W: Tensor, r: Tensor, batches: Batches, s: Array, c: Array, rate: float
     ) -> tuple[Tensor, Tensor]:
         """(I − ηH(B)) r for each batch B, and the sum of all r on the way."""
         r, total = r.clone(), r.clone()
-        rows, starts, ends = self._joined(batches)
-        shared = (self._labels, s.numpy(), self._coefficients(c), s.numpy().dtype.type(rate))
+        rows, starts, ends, longest = batches
+        shared = (self._labels, s, c, s.dtype.type(rate))
         vectors = (self._matrix(W), self._matrix(r), self._matrix(total), self._classes)
         if self._wide:
             lazy.contract(self._X, rows, ends, *shared, *vectors)
         else:
-            team = self._team(_longest(starts, ends))
+            team = self._team(longest)
             chains.contract(self._X, rows, starts, ends, *shared, *vectors, team)
         return r, total
 
-    def has_loops(self, batches: Batches) -> bool:
-        """Whether whole loops on such batches are one call; for many features, on small ones."""
-        if not self._wide:
-            return True
-        longest = max(self._count(rows) for rows in batches)
-        return batches[0] is not None and longest * self._row_work <= self._shape[0]
+    def loop(self, batches: Sequence[Rows]) -> Batches | None:
+        """The batches, if whole loops on them are one call; for many features, on small ones."""
+        found = Batches.of(batches, self._all)
+        if found is None or not self._wide:
+            return found
+        small = found.longest * self._row_work <= self._shape[0]
+        return found if small and found.rows is not self._all else None
+
+    def alone(self, rows: Rows) -> Batches:
+        """These rows, or all, as one batch."""
+        found = Batches.of([rows], self._all)
+        assert found is not None
+        return found
 
     def _descended(
         self,
         W: Tensor,
         batches: Batches,
-        s: Tensor,
-        c: Tensor,
+        s: Array,
+        c: Array,
         rates: Sequence[float],
         path: Array,
     ) -> Tensor:
         W = W.clone()
-        rows, starts, ends = self._joined(batches)
-        at, steps = self._matrix(W), np.array(rates, s.numpy().dtype)
-        shared = (self._labels, s.numpy(), self._coefficients(c))
+        rows, starts, ends, longest = batches
+        at, steps = self._matrix(W), np.array(rates, s.dtype)
+        shared = (self._labels, s, c)
         if self._wide and len(set(rates)) == 1 and not len(path):
             lazy.descend(self._X, rows, ends, *shared, steps[0], at, self._classes)
         else:
-            team = self._team(_longest(starts, ends))
-            for t in self._calls(starts, ends):
+            team = self._team(longest)
+            for t in self._calls(batches):
                 kept = path[t.start : t.stop + 1] if len(path) else path
                 data = self._X, rows, starts[t], ends[t]
                 chains.descend(*data, *shared, steps[t], at, kept, self._classes, team)
@@ -173,18 +178,18 @@ class Regression:
         kind: int,
         P: Array,
         V: Tensor,
-        s: Tensor,
-        c: Tensor,
+        s: Array,
+        c: Array,
         rows: Rows,
-        slopes: Tensor,
+        slopes: Array,
         out: Tensor | None = None,
     ) -> Tensor:
         """X'R + c∘V, with an R of `softmax.residuals`."""
         if out is None:  # numpy's memory is in larger pages than torch's
-            out = torch.from_numpy(np.empty(V.shape, self._none.dtype))
+            out = torch.from_numpy(np.empty(V.shape, self.dtype))
         of = self._chosen(rows)
-        task = (self._X, of, self._labels, s.numpy(), P, self._matrix(V), slopes.numpy())
-        shared = (*task, self._coefficients(c), self._matrix(out))
+        task = (self._X, of, self._labels, s, P, self._matrix(V), slopes)
+        shared = (*task, c, self._matrix(out))
         if self._wide and rows is None:
             X, cuts = self._transposed
             at = cuts[self._team(len(of))]
@@ -196,17 +201,9 @@ class Regression:
     def _chosen(self, rows: Rows) -> Array:
         return self._all if rows is None else rows.numpy()
 
-    def _count(self, rows: Rows) -> int:
-        return len(self._all) if rows is None else rows.numel()
-
     def _matrix(self, W: Tensor) -> Array:
         found: Array = W.numpy().reshape(self._shape)
         return found
-
-    def _coefficients(self, c: Tensor) -> Array:
-        """A number a feature, or a row a feature."""
-        found: Array = c.numpy()
-        return found.reshape(-1) if found.shape[1] == 1 else found
 
     def _empty(self, rows: int) -> Array:
         found: Array = torch.empty(rows, len(self._classes[1]), dtype=self._dtype).numpy()
@@ -217,23 +214,15 @@ class Regression:
         worth = int(rows * self._row_work / _WORTH_A_THREAD)
         return 1 if worth <= 1 or threads.team() is None else min(worth, threads.count())
 
-    def _joined(self, batches: Batches) -> tuple[Array, Array, Array]:
-        """The rows of all batches one after another, where each begins, and where it ends."""
-        if batches[0] is None:
-            count = len(batches)
-            return self._all, np.zeros(count, int), np.full(count, len(self._all))
-        rows = torch.cat(batches) if len(batches) > 1 else batches[0]  # type: ignore[arg-type]
-        ends = np.cumsum([self._count(batch) for batch in batches])
-        return rows.numpy(), np.concatenate([[0], ends[:-1]]), ends
-
-    def _calls(self, starts: Array, ends: Array) -> list[slice]:
+    def _calls(self, batches: Batches) -> list[slice]:
         """Steps that go into one call."""
-        size = max(1, int(_AT_ONCE / (1 + _longest(starts, ends) * self._row_work)))
-        return [slice(t, min(t + size, len(ends))) for t in range(0, len(ends), size)]
+        count = len(batches.ends)
+        size = max(1, int(_AT_ONCE / (1 + batches.longest * self._row_work)))
+        return [slice(t, min(t + size, count)) for t in range(0, count, size)]
 
     @cached_property
     def _no_path(self) -> Array:
-        return np.empty((0, *self._shape), self._none.dtype)
+        return np.empty((0, *self._shape), self.dtype)
 
     @cached_property
     def _transposed(self) -> tuple[Form, _Cuts]:
@@ -255,7 +244,3 @@ class _Cuts(dict[int, Array]):
         inner = np.searchsorted(self._starts, goals)
         self[count] = np.array([0, *inner, len(self._starts) - 1])
         return self[count]
-
-
-def _longest(starts: Array, ends: Array) -> int:
-    return int((ends - starts).max(initial=0))

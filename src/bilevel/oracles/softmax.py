@@ -92,13 +92,11 @@ class SoftmaxOracle(Oracle):
         part = None if shape is None else x[self._weights_size :].view(shape)
         return self.form.penalty.coefficients(part, W)
 
-    def assemble(
-        self, of_weights: Tensor | None, of_penalties: Tensor | None, rows: Rows
-    ) -> Tensor:
-        """A vector of x from its parts: of the batch's weights, and of all penalties."""
+    def assemble(self, of_weights: Tensor | None, of_penalties: Tensor | None) -> Tensor:
+        """A vector of x from its parts."""
         parts = []
         if of_weights is not None:
-            parts.append(_spread(of_weights, rows, self._weights_size))
+            parts.append(of_weights)
         if of_penalties is not None:
             parts.append(of_penalties.reshape(-1))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -124,9 +122,16 @@ class SoftmaxLinearization(Linearization):
     """That of `SoftmaxOracle`."""
 
     def __init__(self, oracle: SoftmaxOracle, x: Tensor, y: Tensor, rows: Rows) -> None:
-        self._oracle, self._W, self._rows = oracle, y.view(oracle.form.shape), rows
-        self._s = oracle.row_weights(x, rows)
-        self._c2 = 2 * oracle.coefficients(x, self._W)
+        self._oracle, self._x, self._y, self._rows = oracle, x, y, rows
+        self._W = y.view(oracle.form.shape)
+
+    @cached_property
+    def _s(self) -> Tensor | None:
+        return self._oracle.row_weights(self._x, self._rows)
+
+    @cached_property
+    def _c2(self) -> Tensor | float:
+        return 2 * self._oracle.coefficients(self._x, self._W)
 
     @cached_property
     def _X(self) -> Design:
@@ -152,11 +157,20 @@ class SoftmaxLinearization(Linearization):
     def _cross(self, v: Tensor, slopes: Callable[[Tensor], Tensor]) -> Tensor:
         V = v.view_as(self._W)
         of_weights = of_penalties = None
-        if self._oracle.form.weighted and self._s is not None:
-            of_weights = self._s * (1 - self._s) * slopes(V) / len(self._s)
+        if self._oracle.form.weighted:
+            of_weights = self._of_weights(slopes(V))
         if isinstance(self._c2, Tensor):
             of_penalties = of_penalty(self._c2, self._W * V)
-        return self._oracle.assemble(of_weights, of_penalties, self._rows)
+        return self._oracle.assemble(of_weights, of_penalties)
+
+    def _of_weights(self, slopes: Tensor) -> Tensor:
+        """∂s_i/∂x_i times the slopes of the batch's rows over their number, where each belongs."""
+        s, rows = self._s, self._rows
+        assert s is not None
+        values = s * (1 - s) * slopes / len(s)
+        if rows is None:
+            return values
+        return values.new_zeros(len(self._oracle.train)).index_add_(0, rows, values)
 
     def diagonal(self) -> Tensor:
         T = _weigh(self._P * (1 - self._P), self._s)
@@ -206,8 +220,3 @@ def _errors(P: Tensor, labels: Tensor) -> Tensor:
 def _weigh(R: Tensor, s: Tensor | None) -> Tensor:
     """s∘R over the batch size, in place."""
     return R.div_(len(R)) if s is None else R.mul_((s / len(R))[:, None])
-
-
-def _spread(values: Tensor, rows: Rows, size: int) -> Tensor:
-    """Values of a batch's rows at their places among all rows."""
-    return values if rows is None else values.new_zeros(size).index_add_(0, rows, values)
