@@ -11,6 +11,10 @@ import scipy.sparse
 Array = np.ndarray[Any, Any]
 
 
+class InaccurateError(Exception):
+    """A contestant found no right answer in time; the text says how near it came."""
+
+
 @dataclass(frozen=True)
 class Case:
     """Softmax regression inside; row weights (hyper-cleaning) or penalties outside.

@@ -15,8 +15,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from race.case import Case, relative_error
+from race.case import Case, InaccurateError, relative_error
 from race.contest import Contest, Contestant, Kind
+from race.contestants.ladder import Warm
 
 Run = Callable[[], Any]
 
@@ -122,13 +123,16 @@ def serve(parent: Connection, contestant: Contestant, case: Case, threads: int) 
     try:
         _keep_to(threads)
         run = prepare(contestant, case)
-        run()  # compiles, warms up
+        if not isinstance(run, Warm):
+            run()  # compiles, warms up
         parent.send(time.perf_counter() - begun)
         while True:
             question = parent.recv()
             parent.send(weigh(run) if question == "weigh" else timed(run, case, contestant.kind))
     except EOFError:
         return
+    except InaccurateError as failure:
+        parent.send(str(failure))
     except ImportError as missing:
         parent.send(f"skipped: {missing}")
     except Exception as failure:
