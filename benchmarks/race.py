@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, 2 repeats")
     parser.add_argument("-o", "--output", type=Path, default=Path("out/race/race.md"))
     options = parser.parse_args()
+    options.output.parent.mkdir(parents=True, exist_ok=True)  # or it fails before the work
     repeats = 2 if options.quick else options.repeats
     results, parts = [], []
     for contest in CONTESTS:
@@ -62,9 +63,12 @@ def main() -> None:
             contest,
             contestants=tuple(c for c in contest.contestants if c.name not in options.without),
         )
-        scores = race(contest, contest.case(options.quick), repeats, options.threads)
+        rounds = min(repeats, contest.most_repeats)
+        scores = race(contest, contest.case(options.quick), rounds, options.threads)
         _mention(scores)
-        parts.append(f"{table(contest, scores)} Load {before} before, {load()} after.")
+        parts.append(
+            f"{table(contest, scores)} {rounds} repeats. Load {before} before, {load()} after."
+        )
         print(f"{parts[-1]}\n", flush=True)
         results.append((contest, scores))
         write(options, repeats, results, parts)  # also what a run that is stopped has found
@@ -78,7 +82,6 @@ def write(
     parts: list[str],
 ) -> None:
     """The table and the plot."""
-    options.output.parent.mkdir(parents=True, exist_ok=True)
     picture = options.output.with_suffix(".png")
     plot(results, picture)
     head = (

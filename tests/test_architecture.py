@@ -32,6 +32,7 @@ _LEVELS = [
         "peers",
         "interruption",
         "record",
+        "large_pages",
         "sampling",
         "schedules",
         "stored",

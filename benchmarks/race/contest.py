@@ -35,6 +35,7 @@ class Contest:
         threshold: the relative error beyond which a contestant is disqualified.
         target: how the issue puts it: ratio to `rival`.
         rival: part of a contestant's name; the fastest of those that match is compared with.
+        most_repeats: for contests that take minutes.
     """
 
     name: str
@@ -45,3 +46,4 @@ class Contest:
     contestants: tuple[Contestant, ...]
     target: float
     rival: str = ""
+    most_repeats: int = 100

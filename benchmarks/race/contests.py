@@ -184,6 +184,7 @@ CONTESTS = (
         0.01,
         ACCURATE,
         target=0.4,
+        most_repeats=3,
     ),
     Contest(
         "R7b",
@@ -193,5 +194,6 @@ CONTESTS = (
         0.01,
         ACCURATE,
         target=0.4,
+        most_repeats=1,
     ),
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from race.case import Array, Case, InaccurateError, relative_error
 
 Run = Callable[[], Array]
-_PATIENCE = 300.0  # seconds on the ladder after which no further rung is tried
+_PATIENCE = 180.0  # seconds on the ladder after which no further rung is tried
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.hypergradients.parts import estimate_in_parts
 from bilevel.hypergradients.start import GivenStart, Start
 from bilevel.inner.base import InnerSolver
+from bilevel.large_pages import copy_of
 from bilevel.oracles.base import Oracle
 from bilevel.oracles.shared_batch import at_step, parts_of_step
 
@@ -82,7 +83,7 @@ class DoubleLoop(ABC):
 
     def init(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> State:
         """The state before the first step, from flat x0 and y0."""
-        return State(step=0, x=x0.clone(), y=y0.clone(), y0=y0.clone())
+        return State(step=0, x=copy_of(x0), y=copy_of(y0), y0=copy_of(y0))
 
     def step(self, oracle: Oracle, state: State) -> State:
         """One outer step."""

@@ -15,6 +15,7 @@ from bilevel.compiled.batches import Batches
 from bilevel.compiled.forms import Array, Form, csr, fastest, work
 from bilevel.compiled.lanes import close, padded
 from bilevel.data import Rows, scipy_csr
+from bilevel.large_pages import copy_of, empty_like
 
 _IN_CACHE = 2**18  # bytes of W up to which every thread can have a derivative of its own
 _WORTH_A_THREAD = 20_000  # multiplications a class; fewer are done while another thread starts
@@ -125,7 +126,7 @@ class Regression:
         self, W: Tensor, r: Tensor, batches: Batches, s: Array, c: Array, rate: float
     ) -> tuple[Tensor, Tensor]:
         """(I − ηH(B)) r for each batch B, and the sum of all r on the way."""
-        r, total = r.clone(), r.clone()
+        r, total = copy_of(r), copy_of(r)
         rows, starts, ends, longest = batches
         shared = (self._labels, s, c, s.dtype.type(rate))
         vectors = (self._matrix(W), self._matrix(r), self._matrix(total), self._classes)
@@ -159,7 +160,7 @@ class Regression:
         rates: Sequence[float],
         path: Array,
     ) -> Tensor:
-        W = W.clone()
+        W = copy_of(W)
         rows, starts, ends, longest = batches
         at, steps = self._matrix(W), np.array(rates, s.dtype)
         shared = (self._labels, s, c)
@@ -185,8 +186,7 @@ class Regression:
         out: Tensor | None = None,
     ) -> Tensor:
         """X'R + c∘V, with an R of `softmax.residuals`."""
-        if out is None:  # numpy's memory is in larger pages than torch's
-            out = torch.from_numpy(np.empty(V.shape, self.dtype))
+        out = empty_like(V) if out is None else out
         of = self._chosen(rows)
         task = (self._X, of, self._labels, s, P, self._matrix(V), slopes)
         shared = (*task, c, self._matrix(out))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import natural, non_negative
+from bilevel.large_pages import copy_of, empty_like
 from bilevel.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus, dot, norm
 
 Apply = Callable[[Tensor], Tensor]
@@ -121,12 +122,12 @@ def conjugate_gradients(
     ‖v* − v‖²_H is the sum of ‖step‖²_H over the steps to come. It ends only where p'Hp ≤ 0. v is
     overwritten by the next step: copy it to keep it.
     """
-    v = torch.zeros_like(b) if v0 is None else v0.clone()
-    r = b.clone() if v0 is None else b - hessian.product(v0)
+    v = empty_like(b).zero_() if v0 is None else copy_of(v0)
+    r = copy_of(b) if v0 is None else b - hessian.product(v0)
     rr = dot(r, r)
     yield v, math.sqrt(rr), 0.0
     z = precondition(r)
-    p, rz = z.clone(), rr if z is r else dot(r, z)
+    p, rz = copy_of(z), rr if z is r else dot(r, z)
     while True:
         Hp = hessian.product(p)
         curvature = dot(p, Hp)

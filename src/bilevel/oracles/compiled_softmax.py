@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bilevel.compiled import available
 from bilevel.data import Rows
+from bilevel.large_pages import copy_of
 from bilevel.oracles.base import Linearization, Step, Sweep
 from bilevel.oracles.softmax import SoftmaxLinearization, SoftmaxOracle, of_penalty
 from bilevel.softmax import SoftmaxForm
@@ -88,7 +89,7 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
     def _descend(self, x: Tensor, y: Tensor, rates: Sequence[float]) -> Tensor:
         """Steps on all rows: y − α(X'R + 2c∘y) is X'(−αR) + (1 − 2αc)∘y, in one pass."""
         s, c = self._weights(x, y, self.kernels.alone(None))
-        y = y.clone()
+        y = copy_of(y)
         for lr in rates:
             self.kernels.gradient(y, s * -lr, 1 - lr * c, None, out=y)
         return y
