@@ -68,6 +68,15 @@ FLOORS = (
     Contestant("floor: arithmetic at peak", _in("floor", "arithmetic"), Kind.FLOOR),
 )
 
+IMPLICIT_ALL = (
+    *IMPLICIT_TORCH,
+    Contestant("jaxopt", _in("with_jax", "jaxopt_implicit")),
+    Contestant("JAX jitted by hand", _in("with_jax", "implicit")),
+    Contestant("TorchOpt", _in("with_torchopt", "implicit")),
+    Contestant("Betty", _in("with_betty", "implicit")),
+    *FLOORS,
+)
+
 CONTESTS = (
     Contest(
         "R1",
@@ -75,14 +84,17 @@ CONTESTS = (
         _cleaning(20_000, 5_000, **IMPLICIT, alpha=0.05),
         truth.implicit,
         1e-3,
-        (
-            *IMPLICIT_TORCH,
-            Contestant("jaxopt", _in("with_jax", "jaxopt_implicit")),
-            Contestant("JAX jitted by hand", _in("with_jax", "implicit")),
-            Contestant("TorchOpt", _in("with_torchopt", "implicit")),
-            Contestant("Betty", _in("with_betty", "implicit")),
-            *FLOORS,
-        ),
+        IMPLICIT_ALL,
+        target=0.6,
+        rival="jaxopt",
+    ),
+    Contest(
+        "R1d",
+        "R1 with noise on every pixel: no background to gain from",
+        _cleaning(20_000, 5_000, **IMPLICIT, alpha=0.05, grain=0.1),
+        truth.implicit,
+        1e-3,
+        IMPLICIT_ALL,
         target=0.6,
         rival="jaxopt",
     ),
@@ -100,6 +112,20 @@ CONTESTS = (
         "R2b",
         "stocBiO on R1's data, batch 1000, D = 10, Q = 10; 10 outer steps",
         _sampled(_cleaning(20_000, 5_000, D=10, Q=10, alpha=0.05, eta=0.05, beta=100.0), 10, 1000),
+        truth.stochastic,
+        1e-3,
+        _stochastic(JAX),
+        target=0.7,
+        rival="JAX",
+    ),
+    Contest(
+        "R2d",
+        "R2b with noise on every pixel",
+        _sampled(
+            _cleaning(20_000, 5_000, D=10, Q=10, alpha=0.05, eta=0.05, beta=100.0, grain=0.1),
+            10,
+            1000,
+        ),
         truth.stochastic,
         1e-3,
         _stochastic(JAX),

@@ -11,13 +11,20 @@ MEAN, STD, RIDGE, CORRUPTION = 0.1307, 0.3081, 0.001, 0.4
 
 
 def cleaning(settings: dict[str, float], rows: int = 20_000, validation: int = 5_000) -> Case:
-    """Hyper-cleaning of MNIST: normalised pixels and a column of ones, 40 % of labels replaced."""
+    """Hyper-cleaning of MNIST: normalised pixels and a column of ones, 40 % of labels replaced.
+
+    With a `grain`, noise of that size on every pixel: then no two are the same.
+    """
     from bilevel.datasets import corrupt, load
 
     X, labels = load("mnist").train
     noisy = corrupt(labels[:rows], CORRUPTION, 10, 0)[0]
-    part = slice(rows, rows + validation)
-    return Case(_pixels(X[:rows]), noisy, _pixels(X[part]), labels[part], 10, RIDGE, settings)
+    pixels = _pixels(X[: rows + validation])
+    if grain := settings.get("grain"):
+        noise = np.random.default_rng(1).standard_normal(pixels[:, :-1].shape, np.float32)
+        pixels[:, :-1] += np.float32(grain) * noise
+    train, part = pixels[:rows], slice(rows, rows + validation)
+    return Case(train, noisy, pixels[rows:], labels[part], 10, RIDGE, settings)
 
 
 def newsgroups(settings: dict[str, float], fraction: float = 1.0) -> Case:
