@@ -59,10 +59,14 @@ def caught(fault: Fault) -> bool:
     return run.returncode == 1
 
 
-def main() -> None:
+def faults() -> list[Fault]:
+    """All of faults.toml."""
     with Path(__file__).with_name("faults.toml").open("rb") as file:
-        faults = [Fault(**entry) for entry in tomllib.load(file)["fault"]]
-    wanted = [fault for fault in faults if all(word in fault.name for word in sys.argv[1:])]
+        return [Fault(**entry) for entry in tomllib.load(file)["fault"]]
+
+
+def main() -> None:
+    wanted = [fault for fault in faults() if all(word in fault.name for word in sys.argv[1:])]
     survivors = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for fault, was_caught in zip(wanted, pool.map(caught, wanted), strict=True):

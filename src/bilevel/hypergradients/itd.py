@@ -78,11 +78,9 @@ class ITD(Differentiation):
             sweep = oracle.retrace(x, path[1:], steps[start + 1 : end], sweep)
             around = oracle.linearize(x, path[0], steps[first].rows)
             sweep, last = _step_back(around, sweep, steps[first].lr)
-        h = (
-            self.start.add_covector(oracle, x, sweep.covector, last)
-            if first == 0
-            else sweep.covector
-        )
+        h = sweep.covector
+        if first == 0:
+            h = self.start.add_covector(oracle, x, h, last)
         return Estimate(
             oracle.pull(x, h),
             InnerSolution(y_D, InnerStatus.STEP_LIMIT, len(steps)),
@@ -120,9 +118,6 @@ def _step_back(
     around: Linearization, sweep: Sweep, alpha: float
 ) -> tuple[Sweep, Callable[[], Tensor]]:
     """Over the first step, where the Hessian's product is the start's to ask for."""
-    r = sweep.r
-    total, covector = (
-        sweep.total.add(r, alpha=alpha),
-        sweep.covector.sub(around.cross(r), alpha=alpha),
-    )
-    return Sweep(r, total, covector), lambda: r.sub(around.hvp(r), alpha=alpha)
+    r, total, covector = sweep
+    after = Sweep(r, total.add(r, alpha=alpha), covector.sub(around.cross(r), alpha=alpha))
+    return after, lambda: r.sub(around.hvp(r), alpha=alpha)
