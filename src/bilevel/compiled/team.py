@@ -50,30 +50,35 @@ def parallel(typing: Any, body: Any, arguments: Any, threads: Any) -> Any:
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         compiled = context.compile_subroutine(builder, body.dispatcher.py_func, of_body)
-        integer, room = args[2].type, cgutils.alloca_once_value(builder, args[1])
-
-        def call(at: Any, *values: ir.Value) -> None:
-            context.call_internal_no_propagate(at, compiled.fndesc, of_body, values)
+        integer, one = args[2].type, ir.Constant(args[2].type, 1)
+        both = types.Tuple((arguments, types.intp))  # type: ignore[attr-defined]
+        given = context.make_tuple(builder, both, [args[1], args[2]])
+        room = cgutils.alloca_once_value(builder, given)
 
         kind = ir.FunctionType(_VOID, [_POINTER])
-        name = builder.module.get_unique_name("member")
-        member = ir.Function(builder.module, kind, name)
+        member = ir.Function(builder.module, kind, builder.module.get_unique_name("member"))
         member.linkage = "internal"
+        member.attributes.add("noinline")  # or the body is compiled twice
         inside = ir.IRBuilder(member.append_basic_block())
-        me = _called(inside, "omp_get_thread_num", _INT)
-        size = _called(inside, "omp_get_num_threads", _INT)
-        given = inside.load(inside.bitcast(member.args[0], room.type))
-        call(inside, given, inside.sext(me, integer), inside.sext(size, integer))
+        values = inside.load(inside.bitcast(member.args[0], room.type))
+        together = inside.icmp_signed(">", inside.extract_value(values, 1), one)
+        me, size = (
+            inside.sext(_called(inside, name, _INT), integer)
+            for name in ("omp_get_thread_num", "omp_get_num_threads")
+        )
+        me = inside.select(together, me, ir.Constant(integer, 0))
+        size = inside.select(together, size, one)
+        everything = [inside.extract_value(values, 0), me, size]
+        context.call_internal_no_propagate(inside, compiled.fndesc, of_body, everything)
         inside.ret_void()
 
-        one = ir.Constant(integer, 1)
+        data = builder.bitcast(room, _POINTER)
         with builder.if_else(builder.icmp_signed(">", args[2], one)) as (many, alone):
             with many:
                 count, flags = builder.trunc(args[2], _INT), ir.Constant(_INT, 0)
-                data = builder.bitcast(room, _POINTER)
                 _called(builder, "GOMP_parallel", _VOID, member, data, count, flags)
             with alone:
-                call(builder, args[1], ir.Constant(integer, 0), one)
+                builder.call(member, [data])
         return context.get_dummy_value()
 
     return types.void(body, arguments, types.intp), generate
