@@ -73,12 +73,12 @@ def _descend(given: Any, me: int, size: int) -> None:
             copy_back(W, path[t], first, last, classes)
         part = _of_batch(starts[t], ends[t], me, size)
         accumulate(ERRORS, task, part, R[me], mine, classes)
-        barrier()
+        barrier(size)
         for j in range(first, last):
             kept = 1 - rates[t] * coefficient(c, j, classes)
             g = taken(own, j, p, size, classes)
             store(W, j, kept * load(W, j, classes) - rates[t] * g)
-        barrier()
+        barrier(size)
     if len(path):
         copy_back(W, path[len(ends)], first, last, classes)
 
@@ -133,13 +133,13 @@ def _contract(given: Any, me: int, size: int) -> None:
             soften(X, rows[a:b], W, P, classes)
             residuals(SPREADS, X, rows[a:b], labels, s[a:b], P, r, along, R, classes)
             pull(X, rows[a:b], R, mine, classes)
-        barrier()
+        barrier(size)
         for j in range(first, last):
             kept = 1 - rate * coefficient(c, j, classes)
             left = kept * load(r, j, classes) - rate * taken(own, j, p, size, classes)
             store(r, j, left)
             store(whole, j, load(whole, j, classes) + left)
-        barrier()
+        barrier(size)
 
 
 @kernel
@@ -196,7 +196,7 @@ def _retrace(given: Any, me: int, size: int) -> None:
     first, last = share(p, me, size)
     for t in range(len(ends) - 1, -1, -1):
         copy(path[t], W, first, last, classes)
-        barrier()
+        barrier(size)
         a0, b0 = _of_batch(starts[t], ends[t], me, size)
         weight = rates[t] / (ends[t] - starts[t])
         for a in range(a0, b0, BLOCK):
@@ -206,7 +206,7 @@ def _retrace(given: Any, me: int, size: int) -> None:
             pull(X, rows[a:b], R, mine, classes)
             for i in range(b - a):
                 along[rows[a + i]] += weight * slope[i]
-        barrier()
+        barrier(size)
         for j in range(first, last):
             before = rates[t] * load(r, j, classes)
             store(total, j, load(total, j, classes) + before)

@@ -107,7 +107,7 @@ def _derivative(given: Any, me: int, size: int) -> None:
     p = len(V)
     mine = own[me * p : (me + 1) * p]
     accumulate(kind, task, share(len(rows), me, size), R[me], mine, classes)
-    barrier()
+    barrier(size)
     first, last = share(p, me, size)
     for j in range(first, last):
         g = taken(own, j, p, size, classes) + coefficient(c, j, classes) * load(V, j, classes)
@@ -145,7 +145,7 @@ def _wide_derivative(given: Any, me: int, size: int) -> None:
     X, rows, labels, s, P, V, along = task
     a, b = share(len(rows), me, size)
     residuals(kind, X, rows[a:b], labels, s[a:b], P[a:], V, along[a:], R[a:b], classes)
-    barrier()
+    barrier(size)
     for part in range(me, len(cuts) - 1, size):
         push_and_add(transposed, cuts[part], cuts[part + 1], R, c, V, G, classes)
 

@@ -85,14 +85,20 @@ def parallel(typing: Any, body: Any, arguments: Any, threads: Any) -> Any:
 
 
 @intrinsic
-def barrier(typing: Any) -> Any:
-    """Wait for the other threads of the team."""
+def _barrier(typing: Any) -> Any:
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         _called(builder, "GOMP_barrier", _VOID)
         return context.get_dummy_value()
 
     return types.void(), generate
+
+
+@njit(nogil=True)
+def barrier(size: int) -> None:
+    """Wait for the other threads of the team; alone, for nobody, whatever team this is part of."""
+    if size > 1:
+        _barrier()
 
 
 @njit(nogil=True)

@@ -5,13 +5,13 @@ Torch's threads meet after every operation; tasks meet once.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
+
+from bilevel.compiled.threads import openmp
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ def side_by_side(function: Callable[[int], T], numbers: Sequence[int]) -> list[T
         [1, 4, 9]
     """
     count = min(torch.get_num_threads(), len(numbers))
-    if count <= 1 or not _can_work_alone():
+    if count <= 1 or openmp() is None:
         return [function(number) for number in numbers]
     with ThreadPoolExecutor(count, initializer=_work_alone) as pool:
         return list(pool.map(function, numbers))
@@ -36,19 +36,6 @@ def side_by_side(function: Callable[[int], T], numbers: Sequence[int]) -> list[T
 def _work_alone() -> None:
     """Of OpenMP's settings this is one that each thread has for itself."""
     torch.get_num_threads()  # torch sets it when a thread first asks, so before us
-    ctypes.CDLL(None).omp_set_num_threads(1)
-
-
-@functools.cache
-def _can_work_alone() -> bool:
-    """Whether torch's OpenMP is the one that is found: not on all systems."""
-
-    def found() -> bool:
-        try:
-            _work_alone()
-        except (AttributeError, OSError, TypeError):
-            return False
-        return torch.get_num_threads() == 1
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(found).result()
+    library = openmp()
+    assert library is not None
+    library.omp_set_num_threads(1)
