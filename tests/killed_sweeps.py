@@ -2,8 +2,9 @@
 
     python killed_sweeps.py STORAGE NAME KILLS [TRIALS]
 
-The workers are processes forked from this one, which has everything loaded. Each is killed while
-it is at a trial. Prints, as JSON, how many were killed, and what the last ones found.
+The workers are processes forked from this one, which has everything loaded. The first ones never
+come to the end of a trial, and are killed at it; later ones whenever it may be. Prints, as JSON,
+how many left a trial behind, and what the last ones found.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 from optuna.trial import TrialState
 
 from bilevel.experiments.experiment import Experiment
+from bilevel.experiments.shared_trials import Claim
 from bilevel.experiments.storage import opened
 from bilevel.experiments.sweep import sweep
 
@@ -53,11 +55,13 @@ class Workers:
         self._storage, self._experiment, self._trials = storage, experiment(name), trials
         self._pipes: dict[int, int] = {}
 
-    def begin(self) -> int:
+    def begin(self, *, ends: bool = True) -> int:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             try:
+                if not ends:
+                    Claim.finish = lambda *_: time.sleep(1e6)  # type: ignore[assignment]
                 best = sweep(self._experiment, self._storage, self._trials)["stoc"]
                 os.write(writing, json.dumps([best.settings, best.loss, best.trials]).encode())
                 os._exit(0)
@@ -79,9 +83,9 @@ class Workers:
         return json.loads(text)
 
 
-def is_at_work(study: optuna.Study, child: int) -> bool:
-    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    return any(trial.user_attrs["worker"]["process"] == child for trial in running)
+def has_begun(study: optuna.Study, child: int, *states: TrialState) -> bool:
+    trials = study.get_trials(deepcopy=False, states=states or None)
+    return any(trial.user_attrs["worker"]["process"] == child for trial in trials)
 
 
 def has_ended(child: int) -> bool:
@@ -91,20 +95,22 @@ def has_ended(child: int) -> bool:
 def main(storage: str, name: str, kills: int, trials: int | None) -> None:
     torch.set_num_threads(1)
     sweep(experiment("warm"), "sqlite://", 1)  # to have all loaded
-    workers, moments, killed = Workers(storage, name, trials), random.Random(0), 0
-    working = [workers.begin() for _ in range(WORKERS)]
+    workers, moments, left = Workers(storage, name, trials), random.Random(0), 0
+    working = [workers.begin(ends=False) for _ in range(WORKERS)]
     # Opened after the first fork: connections to a server must not be shared.
     with opened(storage) as store:
         study = optuna.create_study(study_name=f"{name}/stoc", storage=store, load_if_exists=True)
-        for _ in range(kills):
-            victim = working.pop(moments.randrange(WORKERS))
-            while not is_at_work(study, victim) and not has_ended(victim):
+        for kill in range(kills):
+            victim = working.pop(0 if kill < WORKERS else moments.randrange(WORKERS))
+            while not has_begun(study, victim) and not has_ended(victim):
                 time.sleep(0.001)
             os.kill(victim, signal.SIGKILL)
-            killed += workers.end(victim) is None
+            workers.end(victim)
+            # Another worker may have failed its trial already.
+            left += has_begun(study, victim, TrialState.RUNNING, TrialState.FAIL)
             working.append(workers.begin())
     found = [workers.end(worker) for worker in working]
-    print(json.dumps({"killed": killed, "found": found}))
+    print(json.dumps({"left": left, "found": found}))
 
 
 if __name__ == "__main__":

@@ -191,7 +191,7 @@ def test_with_workers_killed_all_the_time_every_point_is_done_once(
     )
     assert run.returncode == 0, run.stderr
     told = json.loads(run.stdout)
-    assert told["killed"] >= 2  # the others were done before they could be
+    assert told["left"] >= 3  # the others may have been done before they could be killed
     with opened(storage) as store:
         study = optuna.load_study(study_name=f"{name}/stoc", storage=store)
         trials, best = study.trials, study.best_trial
@@ -199,7 +199,7 @@ def test_with_workers_killed_all_the_time_every_point_is_done_once(
     assert len(set(done)) == len(done) == goal
     states = Counter(trial.state for trial in trials)
     assert states[TrialState.RUNNING] == 0
-    assert states[TrialState.FAIL] >= told["killed"]
+    assert states[TrialState.FAIL] >= told["left"]
     assert [found for found in told["found"] if found != [best.params, best.value, goal]] == []
 
 
