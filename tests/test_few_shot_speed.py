@@ -27,7 +27,14 @@ from .few_shot_cases import direction, network, problem, some_point
 pytest.importorskip("numba")
 from bilevel.few_shot import kernels, passes
 
-SHAPES = [(1, 16, 4, 6), (3, 32, 5, 7), (3, 47, 2, 4), (2, 21, 3, 3), (1, 28, 64, 2)]
+SHAPES = [
+    (1, 16, 4, 6),
+    (3, 32, 5, 7),
+    (3, 47, 2, 4),
+    (2, 21, 3, 3),
+    (1, 28, 64, 2),
+    (3, 21, 16, 3),
+]
 
 
 def generator(seed=0):

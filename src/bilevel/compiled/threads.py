@@ -14,6 +14,7 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import torch
 
@@ -33,6 +34,12 @@ def run(calls: Sequence[Call]) -> None:
         _in_team(openmp, calls)
     else:
         list(_pool(os.getpid()).map(lambda call: call(), calls))
+
+
+def share(size: int, kernel: Callable[..., None], *arguments: object) -> None:
+    """A kernel on the things from 0 to `size`, which it is told to take from where to where."""
+    parts = pairwise(size * i // count() for i in range(count() + 1))
+    run([functools.partial(kernel, *arguments, *part) for part in parts])
 
 
 _Body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

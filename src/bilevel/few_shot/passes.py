@@ -22,17 +22,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d
 
 from bilevel.compiled import threads
 from bilevel.few_shot import kernels
+from bilevel.few_shot.convolutions import convolution
 from bilevel.oracles.recorded import Parameters, Passes, Scratch
 
 _EPSILON = 1e-5  # that of batch normalisation
@@ -122,7 +120,7 @@ class _Block:
     def __init__(
         self, layer: _Layer, shape: tuple[int, ...], source: Source, scratch: Scratch
     ) -> None:
-        self._weight = layer.weight.contiguous(memory_format=torch.channels_last)
+        self._convolution, self._weights = convolution(layer.weight), layer.weight.shape
         self._scale, self._shift = layer.scale.numpy(), layer.shift.numpy()
         self._sign = np.sign(self._scale)
         self._source, self._scratch = source, scratch
@@ -138,7 +136,7 @@ class _Block:
         self.Z = self._scratch.take(self._shape, self.M.dtype) if keeps else None
         for piece in self._pieces():
             with self._source(piece) as A:
-                Z = self._convolve(A)
+                Z = self._convolution.forward(A)
             M = self.M[piece].numpy()
             _on_all(kernels.pool, Z.numpy(), self._sign, M, means[piece], squares[piece])
             if self.Z is not None:
@@ -165,15 +163,14 @@ class _Block:
         N = self._shape[0] * self._pixels
         p = self._rounded(-self._k * of_shift / N)
         q = self._rounded(-self._k * self._inverse * of_scale / N)
-        of_weight = torch.zeros_like(self._weight)
+        of_weight = torch.zeros(self._weights, dtype=self.M.dtype)
         for piece in self._pieces():
             with self._source(piece) as A:
-                Z = self._convolve(A) if self.Z is None else self.Z[piece]
+                Z = self._convolution.forward(A) if self.Z is None else self.Z[piece]
                 lines = self._sign, self._mean, self._k, p, q
                 _on_all(kernels.spread, Z.numpy(), *lines, D[piece].numpy())
-                of_weight += self._convolve_back(
-                    Z, A, None if of_input is None else of_input[piece]
-                )
+                wanted = None if of_input is None else of_input[piece]
+                of_weight += self._convolution.back(Z, A, wanted)
                 del Z
         scale, shift = (torch.from_numpy(self._rounded(sums)) for sums in (of_scale, of_shift))
         return _Layer(of_weight, scale, shift)
@@ -184,22 +181,6 @@ class _Block:
         lines = self._mean, self._k, self._shift
         _on_all(kernels.mask, self.M.numpy(), *lines, D.numpy(), of_shift, of_scale)
         return of_shift.sum(0), of_scale.sum(0) * self._inverse
-
-    def _convolve(self, A: Tensor) -> Tensor:
-        Z = conv2d(A.permute(0, 3, 1, 2), self._weight, padding=1)
-        return Z.permute(0, 2, 3, 1).contiguous()
-
-    def _convolve_back(self, of_Z: Tensor, A: Tensor, of_A: Tensor | None) -> Tensor:
-        """∂w, and ∂A into `of_A` if it is wanted."""
-        one, zero, wanted = (1, 1), (0, 0), (of_A is not None, True, False)
-        of_Z, A = of_Z.permute(0, 3, 1, 2), A.permute(0, 3, 1, 2)
-        found, of_weight, _ = torch.ops.aten.convolution_backward(
-            of_Z, A, self._weight, None, one, one, one, False, zero, 1, wanted
-        )
-        if of_A is not None:
-            of_A.copy_(found.permute(0, 2, 3, 1))
-        result: Tensor = of_weight
-        return result
 
     def _pieces(self) -> list[slice]:
         """As many images at a time as make about `_PIECE` bytes of Z, evenly."""
@@ -219,6 +200,4 @@ class _Block:
 
 def _on_all(kernel: Callable[..., None], *arrays: Array) -> None:
     """A kernel on all images of its first array, in as many threads as torch has."""
-    n, count = len(arrays[0]), threads.count()
-    shares = pairwise(n * i // count for i in range(count + 1))
-    threads.run([partial(kernel, *arrays, *share) for share in shares])
+    threads.share(len(arrays[0]), kernel, *arrays)
