@@ -41,7 +41,7 @@ _LEVELS = [
         "whole_files",
     },
     {"heads", "problem", "quadratics", "sharding", "softmax"},
-    {"compiled"},
+    {"compiled", "vectors"},
     {"oracles"},
     {"linear"},
     {"inner"},

@@ -13,7 +13,6 @@ from bilevel.hypergradients.itd import ITD
 from bilevel.hypergradients.start import GivenStart
 from bilevel.inner.base import InnerSolver
 from bilevel.inner.gradient_descent import GradientDescent
-from bilevel.linear.base import norm
 from bilevel.linear.cg import CG
 from bilevel.linear.sampled_neumann import SampledNeumann
 from bilevel.oracles import at_step, make_oracle
@@ -21,6 +20,7 @@ from bilevel.problem import Problem
 from bilevel.record import Record
 from bilevel.structure import Variables
 from bilevel.theory import Constants, estimate
+from bilevel.vectors import norm
 
 _CAREFUL = AID(CG(steps=500, tol=1e-8))
 

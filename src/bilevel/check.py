@@ -14,12 +14,12 @@ from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation
 from bilevel.inner.base import InnerSolution, InnerSolver
 from bilevel.inner.newton_cg import NewtonCG
-from bilevel.linear.base import norm
 from bilevel.linear.dense import Dense
 from bilevel.oracles import Oracle, at_step, make_oracle
 from bilevel.problem import Problem
 from bilevel.record import Record
 from bilevel.structure import Variables
+from bilevel.vectors import norm
 
 _DENSE_LIMIT = 2000  # numbers in y up to which the Hessian is built
 _DIRECTIONS = 10

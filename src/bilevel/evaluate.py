@@ -12,11 +12,11 @@ from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.inner.base import InnerSolution, InnerSolver, InnerStatus
 from bilevel.inner.newton_cg import NewtonCG
-from bilevel.linear.base import norm
 from bilevel.oracles import CountingOracle, Counts, Oracle, at_step, make_oracle
 from bilevel.problem import Problem
 from bilevel.record import Record
 from bilevel.structure import Variables
+from bilevel.vectors import norm
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from torch import Tensor
 from bilevel.data import as_tensor
 from bilevel.errors import UserError
 from bilevel.inner.newton_cg import NewtonCG
-from bilevel.linear.base import norm
 from bilevel.linear.cg import from_oracle
 from bilevel.oracles import Oracle, SoftmaxOracle
 from bilevel.problem import Problem
 from bilevel.progress import Progress, StatefulCallback
 from bilevel.softmax import Penalty, SoftmaxForm, matrix
+from bilevel.vectors import norm
 
 Array = np.ndarray[Any, Any]
 _INNER_ACCURACY = 1e-3  # of the gradient at zero

@@ -12,12 +12,12 @@ from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.state import State
 from bilevel.arguments import positive, positive_integer
 from bilevel.checkpoints.keeper import Saved
-from bilevel.linear.base import norm
 from bilevel.oracles import CountingOracle, at_step, make_oracle
 from bilevel.problem import Problem
 from bilevel.progress import Callback, Progress, StatefulCallback
 from bilevel.result import HistoryRecord, Past, Result, Status, describe
 from bilevel.structure import Variables
+from bilevel.vectors import norm
 
 Metric = Callable[[Variables, Variables], float]
 

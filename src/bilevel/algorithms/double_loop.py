@@ -83,7 +83,8 @@ class DoubleLoop(ABC):
 
     def init(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> State:
         """The state before the first step, from flat x0 and y0."""
-        return State(step=0, x=copy_of(x0), y=copy_of(y0), y0=copy_of(y0))
+        y = copy_of(y0)  # one for both: no step writes into a state
+        return State(step=0, x=copy_of(x0), y=y, y0=y)
 
     def step(self, oracle: Oracle, state: State) -> State:
         """One outer step."""

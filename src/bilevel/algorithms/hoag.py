@@ -16,9 +16,9 @@ from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Estimate
 from bilevel.inner.base import InnerSolver
 from bilevel.inner.lbfgs import LBFGS
-from bilevel.linear.base import norm
 from bilevel.linear.cg import CG, Preconditioner
 from bilevel.oracles.base import Oracle
+from bilevel.vectors import norm
 
 Decrease = Literal["exponential", "quadratic", "cubic"]
 _FLOOR = 1e-12

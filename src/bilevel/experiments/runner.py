@@ -17,7 +17,6 @@ from bilevel.checkpoints.identity import Identity, differences, identity_of_run
 from bilevel.errors import UserError
 from bilevel.experiments.experiment import Budget, Experiment
 from bilevel.experiments.folder import Beginning, RunFolder, RunLog
-from bilevel.linear.base import norm
 from bilevel.loop import Progress, minimize
 from bilevel.oracles import Counts
 from bilevel.peers import Alone, Peers
@@ -27,6 +26,7 @@ from bilevel.result import Past, Result, Status
 from bilevel.sharding import shard
 from bilevel.structure import Variables
 from bilevel.tasks.base import Instance, Measure, Task
+from bilevel.vectors import norm
 
 Notify = Callable[[str, float, int], None]  # what runs, how many runs are done, of how many
 NEVER = 10**12  # steps

@@ -9,12 +9,13 @@ from torch import Tensor
 from bilevel.arguments import instance, positive, positive_integer
 from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.inner.base import InnerSolution, InnerSolver
-from bilevel.linear.base import LinearSolver, norm
+from bilevel.linear.base import LinearSolver
 from bilevel.linear.cg import CG, Preconditioner, if_known
 from bilevel.linear.inner_hessian import InnerHessian
 from bilevel.linear.watched_cg import watched_cg
 from bilevel.oracles.base import Oracle
 from bilevel.sampling import Streams
+from bilevel.vectors import norm
 
 _CG_STEPS = 1000
 _TINY = 1e-30

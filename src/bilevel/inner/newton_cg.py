@@ -10,11 +10,11 @@ from torch import Tensor
 
 from bilevel.arguments import non_negative, positive, positive_integer
 from bilevel.inner.base import InnerSolution, InnerSolver, InnerStatus
-from bilevel.linear.base import dot, norm
 from bilevel.linear.cg import CG, Preconditioner
 from bilevel.linear.inner_hessian import InnerHessian
 from bilevel.oracles.base import Oracle
 from bilevel.sampling import Streams
+from bilevel.vectors import dot, norm
 
 _SUFFICIENT = 1e-4  # Armijo's constant
 _HIDDEN = 1e-6  # a relative rise of g that rounding may explain

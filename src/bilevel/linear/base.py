@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-import torch
 from torch import Tensor
 
 from bilevel.sampling import Streams
@@ -121,21 +119,3 @@ class LinearSolver(ABC):
     @abstractmethod
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
         """Solve H v = b from v0 (zero if None)."""
-
-
-_BLOCK = 2**16
-
-
-def dot(a: Tensor, b: Tensor) -> float:
-    """⟨a, b⟩, block by block: in single precision, a sum of millions in one go is off by 1e-5."""
-    if a.numel() <= _BLOCK:
-        return float(a @ b)
-    blocks = zip(torch.split(a, _BLOCK), torch.split(b, _BLOCK), strict=True)
-    return float(torch.stack([p @ q for p, q in blocks]).double().sum())
-
-
-def norm(vector: Tensor) -> float:
-    """‖vector‖, summed in the same way."""
-    if vector.numel() <= _BLOCK:
-        return float(torch.linalg.vector_norm(vector))
-    return math.sqrt(dot(vector, vector))

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from bilevel.arguments import natural, non_negative
 from bilevel.large_pages import copy_of, empty_like
-from bilevel.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus, dot, norm
+from bilevel.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
+from bilevel.vectors import dot, norm
 
 Apply = Callable[[Tensor], Tensor]
 Preconditioner = Tensor | Callable[[Hessian], Tensor | Apply]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bilevel.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus, norm
+from bilevel.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
+from bilevel.vectors import norm
 
 
 @dataclass(frozen=True)

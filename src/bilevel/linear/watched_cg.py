@@ -8,8 +8,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bilevel.linear.base import Hessian, LinearSolution, LinearStatus, norm
+from bilevel.linear.base import Hessian, LinearSolution, LinearStatus
 from bilevel.linear.cg import Preconditioner, conjugate_gradients, if_known, inverse
+from bilevel.vectors import norm
 
 _FIRST = 4  # steps before the first look
 _LATER = 1.5  # each look is after so many times the steps of the one before

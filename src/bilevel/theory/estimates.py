@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import natural, positive, positive_integer
-from bilevel.linear.base import norm
 from bilevel.linear.lanczos import extreme_eigenvalues
 from bilevel.oracles import Oracle, at_step, make_oracle
 from bilevel.problem import Problem
@@ -17,6 +16,7 @@ from bilevel.softmax import SoftmaxForm
 from bilevel.structure import Variables
 from bilevel.theory.constants import Constant, Constants, Kind, Known
 from bilevel.theory.softmax_bounds import softmax_constants
+from bilevel.vectors import norm
 
 
 def estimate(
