@@ -17,13 +17,14 @@ class ScriptedHessian(MatrixHessian):
     def __init__(self, stack, batches, end=None):
         super().__init__(stack)
         self.stack, self.batches, self.end = stack, list(batches), end
+        self.streams.below = self._below
 
     def sampled_product(self, v, batch):
         rows = self.batches.pop(0)
         assert len(rows) == batch
         return self.stack[list(rows)].mean(0) @ v
 
-    def below(self, bound):
+    def _below(self, bound):
         assert 0 <= self.end < bound
         return self.end
 

@@ -43,6 +43,8 @@ def instance(name: str, value: Any, kind: type[Any], example: str) -> None:
 
 
 def _integer(name: str, value: Any, least: int) -> int:
+    if type(value) is int and value >= least:  # most are, and algorithms ask at each step
+        return value
     # NumPy's integers are integers too.
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
@@ -50,5 +52,7 @@ def _integer(name: str, value: Any, least: int) -> int:
 
 
 def _is_number(value: Any) -> bool:
+    if type(value) is float:
+        return math.isfinite(value)
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     return real and math.isfinite(value)

@@ -21,10 +21,9 @@ def empty_like(vector: Tensor) -> Tensor:
         >>> empty_like(torch.zeros(3)).shape
         torch.Size([3])
     """
-    dtype = _DTYPES.get(vector.dtype)
-    if dtype is None or vector.device.type != "cpu" or vector.nbytes < _LARGE:
+    if vector.nbytes < _LARGE or vector.dtype not in _DTYPES or vector.device.type != "cpu":
         return torch.empty_like(vector)
-    return torch.from_numpy(np.empty(vector.shape, dtype))
+    return torch.from_numpy(np.empty(vector.shape, _DTYPES[vector.dtype]))
 
 
 def copy_of(vector: Tensor) -> Tensor:

@@ -81,6 +81,9 @@ class GivenRows:
     def batches(self, role: str, size: int, count: int) -> list[torch.Tensor]:
         return [self.rows(role, size) for _ in range(count)]
 
+    def of_sizes(self, role: str, sizes: list[int]) -> list[torch.Tensor]:
+        return [self.rows(role, size) for size in sizes]
+
     def below(self, bound: int) -> int:
         return self._products
 

@@ -15,6 +15,27 @@ from bilevel.compiled.forms import Array
 from bilevel.compiled.kernel import kernel
 from bilevel.data import Rows
 
+_EQUAL, _GIVEN, _LOGITS = 0, 1, 2
+
+
+class Weights(NamedTuple):
+    """Of all rows: as they are, or as σ of `values`; 1 each, if there are none."""
+
+    kind: int
+    values: Array
+
+    @staticmethod
+    def equal(dtype: Any) -> Weights:
+        return Weights(_EQUAL, np.empty(0, dtype))
+
+    @staticmethod
+    def given(values: Array) -> Weights:
+        return Weights(_GIVEN, values)
+
+    @staticmethod
+    def logits(values: Array) -> Weights:
+        return Weights(_LOGITS, values)
+
 
 class Batches(NamedTuple):
     """Batch t is rows[starts[t]:ends[t]]. Where each is of all rows, they are the same ones."""
@@ -36,51 +57,62 @@ class Batches(NamedTuple):
             return Batches(every, np.zeros(count, int), np.full(count, n), n)
         if any(rows is None for rows in batches):
             return None
-        sizes = [len(rows) for rows in batches]  # type: ignore[arg-type]
-        ends = np.array(list(accumulate(sizes)))
+        sizes = [rows.numel() for rows in batches]  # type: ignore[union-attr]
         rows = batches[0] if len(batches) == 1 else torch.cat(batches)  # type: ignore[arg-type]
-        return Batches(rows.numpy(), ends - sizes, ends, max(sizes))
+        ends = np.array([0, *accumulate(sizes)])
+        chosen = existing(rows.numpy(), len(every))
+        return Batches(chosen, ends[:-1], ends[1:], max(sizes))
 
-    def sigmoid_shares(self, x: Array) -> Array:
-        """σ(x_i) over the size of its batch, for each of `rows`."""
-        out = np.empty(len(self.rows), x.dtype)
-        _sigmoids(x, self.rows, out)
-        _divide(self.starts, self.ends, out)
-        return out
-
-    def shares(self, weights: Array | None, dtype: Any) -> Array:
-        """The same with weights that are given; None if all are 1."""
-        out = np.ones(len(self.rows), dtype) if weights is None else weights[self.rows]
-        _divide(self.starts, self.ends, out)
+    def shares(self, weights: Weights) -> Array:
+        """The weight of each of `rows` over the size of its batch."""
+        out = np.empty(len(self.rows), weights.values.dtype)
+        fill(weights, self.rows, self.starts, self.ends, out)
         return out
 
     def sigmoid_cross(self, x: Tensor, slopes: Tensor) -> Tensor:
         """Of one batch: σ'(x_i) times its rows' slopes over their number, and 0 for other rows."""
         out = torch.empty_like(x)
-        _cross(x.numpy(), self.rows, slopes.numpy(), out.numpy())
+        numbers = out.numpy()
+        numbers[:] = 0
+        add_cross(x.numpy(), self.rows, slopes.numpy(), 1, numbers)
         return out
 
 
+def existing(rows: Array, count: int) -> Array:
+    """The rows, if there are such among so many: kernels do not look."""
+    if (wrong := _outside(rows, count)) >= 0:
+        raise IndexError(f"there is no row {rows[wrong]} among {count}")
+    return rows
+
+
 @kernel
-def _sigmoids(x: Any, rows: Any, out: Any) -> None:
+def _outside(rows: Any, count: int) -> int:
+    """The place of the first number that is no row; −1 if there is none."""
     for i in range(len(rows)):
-        out[i] = 1 / (1 + exp(-x[rows[i]]))
+        if rows[i] < 0 or rows[i] >= count:
+            return i
+    return -1
 
 
 @kernel
-def _divide(starts: Any, ends: Any, out: Any) -> None:
-    """By the size of the batch; by that of the first, where all are the same rows."""
+def fill(weights: Any, rows: Any, starts: Any, ends: Any, out: Any) -> None:
+    """The weight of each row over the size of its batch; only the first one's if all are it."""
     last = 0
     for t in range(len(ends)):
         if starts[t] == last:
             last = ends[t]
             for i in range(starts[t], last):
-                out[i] /= last - starts[t]
+                s = out.dtype.type(1)
+                if weights.kind == _GIVEN:
+                    s = weights.values[rows[i]]
+                elif weights.kind == _LOGITS:
+                    s = 1 / (1 + exp(-weights.values[rows[i]]))
+                out[i] = s / (last - starts[t])
 
 
 @kernel
-def _cross(x: Any, rows: Any, slopes: Any, out: Any) -> None:
-    out[:] = 0
+def add_cross(x: Any, rows: Any, slopes: Any, factor: Any, out: Any) -> None:
+    """Add `factor` times σ'(x_i) times the rows' slopes over their number."""
     for t in range(len(rows)):
         s = 1 / (1 + exp(-x[rows[t]]))
-        out[rows[t]] += s * (1 - s) * slopes[t] / len(rows)
+        out[rows[t]] += factor * s * (1 - s) * slopes[t] / len(rows)

@@ -54,12 +54,12 @@ def descend(
     data = X, rows, starts, ends, labels, s
     rest = laid(c, classes), rates, wide, path
     buffers = room(W, classes, threads), sums(W, classes, threads)
-    parallel(_descend, (data, rest, buffers, classes), threads)
+    parallel(descending, (data, rest, buffers, classes), threads)
     copy_back(wide, W, 0, len(W), classes)
 
 
 @njit(nogil=True)
-def _descend(given: Any, me: int, size: int) -> None:
+def descending(given: Any, me: int, size: int) -> None:
     data, rest, buffers, classes = given
     X, rows, starts, ends, labels, s = data
     c, rates, W, path = rest
@@ -71,7 +71,7 @@ def _descend(given: Any, me: int, size: int) -> None:
     for t in range(len(ends)):
         if len(path):
             copy_back(W, path[t], first, last, classes)
-        part = _of_batch(starts[t], ends[t], me, size)
+        part = of_batch(starts[t], ends[t], me, size)
         accumulate(ERRORS, task, part, R[me], mine, classes)
         barrier(size)
         for j in range(first, last):
@@ -112,13 +112,13 @@ def contract(
         sums(W, classes, threads),
         slopes,
     )
-    parallel(_contract, (data, rest, buffers, classes), threads)
+    parallel(contracting, (data, rest, buffers, classes), threads)
     copy_back(left, r, 0, len(r), classes)
     copy_back(whole, total, 0, len(r), classes)
 
 
 @njit(nogil=True)
-def _contract(given: Any, me: int, size: int) -> None:
+def contracting(given: Any, me: int, size: int) -> None:
     data, rest, buffers, classes = given
     X, rows, starts, ends, labels, s = data
     c, rate, W, r, whole = rest
@@ -127,7 +127,7 @@ def _contract(given: Any, me: int, size: int) -> None:
     mine, P, R, along = own[me * p : (me + 1) * p], Ps[me], Rs[me], slopes[me]
     first, last = share(p, me, size)
     for t in range(len(ends)):
-        a0, b0 = _of_batch(starts[t], ends[t], me, size)
+        a0, b0 = of_batch(starts[t], ends[t], me, size)
         for a in range(a0, b0, BLOCK):
             b = min(b0, a + BLOCK)
             soften(X, rows[a:b], W, P, classes)
@@ -197,7 +197,7 @@ def _retrace(given: Any, me: int, size: int) -> None:
     for t in range(len(ends) - 1, -1, -1):
         copy(path[t], W, first, last, classes)
         barrier(size)
-        a0, b0 = _of_batch(starts[t], ends[t], me, size)
+        a0, b0 = of_batch(starts[t], ends[t], me, size)
         weight = rates[t] / (ends[t] - starts[t])
         for a in range(a0, b0, BLOCK):
             b = min(b0, a + BLOCK)
@@ -218,7 +218,7 @@ def _retrace(given: Any, me: int, size: int) -> None:
 
 
 @njit(nogil=True)
-def _of_batch(start: int, end: int, me: int, size: int) -> tuple[int, int]:
+def of_batch(start: int, end: int, me: int, size: int) -> tuple[int, int]:
     """This thread's rows of a batch."""
     a, b = share(end - start, me, size)
     return start + a, start + b

@@ -10,8 +10,8 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from bilevel.compiled import chains, lazy, softmax, threads
-from bilevel.compiled.batches import Batches
+from bilevel.compiled import chains, estimates, lazy, softmax, threads
+from bilevel.compiled.batches import Batches, Weights, existing
 from bilevel.compiled.forms import Array, Form, csr, fastest, work
 from bilevel.compiled.lanes import close, padded
 from bilevel.data import Rows, scipy_csr
@@ -137,6 +137,46 @@ class Regression:
             chains.contract(self._X, rows, starts, ends, *shared, *vectors, team)
         return r, total
 
+    def implicit(
+        self,
+        W: Tensor,
+        batches: Batches,
+        weights: Weights,
+        c: Array,
+        rates: Sequence[float],
+        other: Regression,
+        rows: Rows,
+        rate: float,
+        scale: float,
+        summed: bool,
+        crossed: Array,
+    ) -> tuple[Tensor, Tensor]:
+        """W after the steps on the first batches; and `contract` from the gradient of other data
+        there on, by the next ones: what comes of it, or the sum, times `scale`.
+
+        If the rows have logits, σ' of them times the slopes along that, over their number, is
+        taken away from `crossed` at the last batch's rows.
+        """
+        steady, V, chosen = empty_like(W), empty_like(W), other._chosen(rows)
+        at, starts, ends, longest = batches
+        number = self.dtype.type
+        estimates.implicit(
+            (self._X, self._labels, at, starts, ends),
+            (other._X, other._labels, chosen),
+            *(weights, c, np.array(rates, number), number(rate), number(scale), summed),
+            *(self._matrix(W), self._matrix(steady), self._matrix(V), crossed, self._classes),
+            max(self._team(longest), other._team(len(chosen))),
+        )
+        return steady, V
+
+    def chain(self, batches: Sequence[Rows], other: Regression) -> Batches | None:
+        """The batches, if whole estimates on them are one call."""
+        if self._wide or other._wide:
+            return None
+        found = Batches.of(batches, self._all)
+        few = found is not None and len(found.rows) * self._row_work <= _AT_ONCE
+        return found if few else None
+
     def loop(self, batches: Sequence[Rows]) -> Batches | None:
         """The batches, if whole loops on them are one call; for many features, on small ones."""
         found = Batches.of(batches, self._all)
@@ -199,7 +239,7 @@ class Regression:
         return out
 
     def _chosen(self, rows: Rows) -> Array:
-        return self._all if rows is None else rows.numpy()
+        return self._all if rows is None else existing(rows.numpy(), len(self._all))
 
     def _matrix(self, W: Tensor) -> Array:
         found: Array = W.numpy().reshape(self._shape)

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from bilevel.arguments import instance
 from bilevel.hypergradients.base import Differentiation, Estimate
-from bilevel.inner.base import InnerSolution, InnerSolver
-from bilevel.linear.base import LinearSolver
+from bilevel.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
+from bilevel.linear.base import LinearSolver, SeriesSolver, solution
 from bilevel.linear.cg import CG
 from bilevel.linear.inner_hessian import InnerHessian
-from bilevel.oracles.base import Oracle
+from bilevel.oracles.base import Batched, Oracle, Series
 from bilevel.sampling import BatchSizes, Streams
 
 
@@ -54,7 +54,32 @@ class AID(Differentiation):
         inner: InnerSolver,
         streams: Streams,
     ) -> Estimate:
-        return self.at(oracle, x, inner.solve(oracle, x, y, streams), v, streams)
+        series = self._series(streams)
+        if series is None or not isinstance(inner, GradientSteps):
+            return self.at(oracle, x, inner.solve(oracle, x, y, streams), v, streams)
+        # All batches can be drawn before: the oracle is asked once.
+        drawn = Batched(
+            inner.plan(oracle, x, y, streams),
+            streams.rows("outer", self.batch.outer),
+            series,
+            streams.rows("cross", self.batch.cross),
+        )
+        found = oracle.implicit(x, y, drawn)
+        return Estimate(
+            oracle.pull(x, found.covector),
+            InnerSolution(found.y, InnerStatus.STEP_LIMIT, len(drawn.steps)),
+            solution(found.v, len(series.batches)),
+        )
+
+    def _series(self, streams: Streams) -> Series | None:
+        """None if the solver is no series, or one on all rows, which share a linearisation."""
+        if not isinstance(self.solver, SeriesSolver) or self.solver.batch is None:
+            return None
+        if streams.available("hessian") is None:
+            return None
+        plan = self.solver.plan(streams)
+        batches = streams.of_sizes("hessian", plan.sizes)
+        return Series(batches, plan.lr, plan.scale, plan.summed)
 
     def at(
         self, oracle: Oracle, x: Tensor, inner: InnerSolution, v: Tensor | None, streams: Streams

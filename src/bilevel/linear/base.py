@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -16,6 +17,7 @@ class Hessian(ABC):
     """H as a solver sees it: products on all rows, or on fresh batches."""
 
     size: int
+    streams: Streams  # the random choices that a solver may make
 
     @abstractmethod
     def product(self, v: Tensor) -> Tensor:
@@ -41,14 +43,6 @@ class Hessian(ABC):
     def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
         """A cheap approximation of v ↦ H⁻¹ v."""
 
-    @abstractmethod
-    def available_rows(self) -> int | None:
-        """How many rows a batch is drawn from; None without data."""
-
-    @abstractmethod
-    def below(self, bound: int) -> int:
-        """A uniform integer from {0, ..., bound - 1}."""
-
 
 class MatrixHessian(Hessian):
     """H given as a matrix, or as the mean of a stack of matrices that batches are drawn from.
@@ -65,13 +59,13 @@ class MatrixHessian(Hessian):
         self._mean = self._stack.mean(0)
         self.size = self._mean.shape[0]
         rows = len(self._stack) if matrix.ndim == 3 else None
-        self._streams = Streams(seed, step, rows, rows)
+        self.streams = Streams(seed, step, rows, rows)
 
     def product(self, v: Tensor) -> Tensor:
         return self._mean @ v
 
     def sampled_product(self, v: Tensor, batch: int | None) -> Tensor:
-        rows = self._streams.rows("hessian", batch)
+        rows = self.streams.rows("hessian", batch)
         return self.product(v) if rows is None else self._stack[rows].mean(0) @ v
 
     def diagonal(self) -> Tensor:
@@ -79,12 +73,6 @@ class MatrixHessian(Hessian):
 
     def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
         return lambda v: v / self.diagonal()
-
-    def available_rows(self) -> int | None:
-        return self._streams.available("hessian")
-
-    def below(self, bound: int) -> int:
-        return self._streams.below(bound)
 
 
 class LinearStatus(StrEnum):
@@ -119,3 +107,36 @@ class LinearSolver(ABC):
     @abstractmethod
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
         """Solve H v = b from v0 (zero if None)."""
+
+
+class Plan(NamedTuple):
+    """See `bilevel.oracles.base.Series`, with the sizes of its batches."""
+
+    sizes: Sequence[int | None]
+    lr: float
+    scale: float
+    summed: bool
+
+
+class SeriesSolver(LinearSolver):
+    """One that multiplies b with I − ηH(B), again and again, each time on a fresh batch B.
+
+    Args:
+        batch: the rows of a batch, before any scaling; None is all rows.
+    """
+
+    batch: int | None
+
+    @abstractmethod
+    def plan(self, streams: Streams) -> Plan:
+        """What it will do."""
+
+    def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
+        sizes, lr, scale, summed = self.plan(hessian.streams)
+        last, total = hessian.contract(b, sizes, lr)
+        return solution((total if summed else last) * scale, len(sizes))
+
+
+def solution(v: Tensor, terms: int) -> LinearSolution:
+    """Of a series, which is done when its terms are."""
+    return LinearSolution(v, LinearStatus.STEP_LIMIT, terms, residual=None)

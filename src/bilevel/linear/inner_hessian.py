@@ -7,7 +7,6 @@ from functools import cached_property
 
 from torch import Tensor
 
-from bilevel.data import Rows
 from bilevel.linear.base import Hessian
 from bilevel.oracles.base import Linearization, Oracle
 from bilevel.sampling import Streams
@@ -17,7 +16,7 @@ class InnerHessian(Hessian):
     """The inner Hessian at one point: linearised once for all rows, anew for each batch."""
 
     def __init__(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> None:
-        self._oracle, self._x, self._y, self._streams = oracle, x, y, streams
+        self._oracle, self._x, self._y, self.streams = oracle, x, y, streams
         self.size = oracle.y_size
 
     @cached_property
@@ -29,25 +28,20 @@ class InnerHessian(Hessian):
         return self.full.hvp(v)
 
     def sampled_product(self, v: Tensor, batch: int | None) -> Tensor:
-        rows = self._streams.rows("hessian", batch)
+        rows = self.streams.rows("hessian", batch)
         if rows is None:
             return self.product(v)
         return self._oracle.linearize(self._x, self._y, rows).hvp(v)
 
     def contract(self, r: Tensor, sizes: Sequence[int | None], lr: float) -> tuple[Tensor, Tensor]:
-        batches = self._batches(sizes)
+        batches = self.streams.of_sizes("hessian", sizes)
         if not batches or batches[0] is None:
             return super().contract(r, sizes, lr)
         return self._oracle.contract(self._x, self._y, r, batches, lr)
 
-    def _batches(self, sizes: Sequence[int | None]) -> list[Rows]:
-        if len(set(sizes)) == 1:
-            return self._streams.batches("hessian", sizes[0], len(sizes))
-        return [self._streams.rows("hessian", size) for size in sizes]
-
     def cross(self, v: Tensor, batch: int | None) -> Tensor:
         """∇x∇y g v, on a batch of its own or on all rows."""
-        rows = self._streams.rows("cross", batch)
+        rows = self.streams.rows("cross", batch)
         if rows is None:
             return self.full.cross(v)
         return self._oracle.linearize(self._x, self._y, rows).cross(v)
@@ -57,9 +51,3 @@ class InnerHessian(Hessian):
 
     def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
         return self.full.approximate_inverse()
-
-    def available_rows(self) -> int | None:
-        return self._streams.available("hessian")
-
-    def below(self, bound: int) -> int:
-        return self._streams.below(bound)

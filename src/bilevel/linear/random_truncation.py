@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from bilevel.arguments import positive, positive_integer
-from bilevel.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
+from bilevel.linear.base import Plan, SeriesSolver
+from bilevel.sampling import Streams
 
 
 @dataclass(frozen=True)
-class RandomTruncation(LinearSolver):
+class RandomTruncation(SeriesSolver):
     """v = Q η Π_{i=1..p} (I − η H(B_i)) b, with p uniform on {0, ..., Q − 1}.
 
     Its expectation is the Neumann series η Σ_{i=0..Q−1} (I − ηH)^i b at (Q − 1)/2 products on
@@ -42,8 +41,6 @@ class RandomTruncation(LinearSolver):
         if self.batch is not None:
             positive_integer("batch", self.batch)
 
-    def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
-        p = hessian.below(self.terms)
-        r, _ = hessian.contract(b, [self.batch] * p, self.lr)
-        v = r * (self.terms * self.lr)
-        return LinearSolution(v, LinearStatus.STEP_LIMIT, p, residual=None)
+    def plan(self, streams: Streams) -> Plan:
+        p = streams.below(self.terms)
+        return Plan([self.batch] * p, self.lr, scale=self.terms * self.lr, summed=False)

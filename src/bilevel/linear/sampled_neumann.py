@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from bilevel.arguments import natural, positive, positive_integer
-from bilevel.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
+from bilevel.linear.base import Plan, SeriesSolver
+from bilevel.sampling import Streams
 
 
 @dataclass(frozen=True)
-class SampledNeumann(LinearSolver):
+class SampledNeumann(SeriesSolver):
     """v_Q = η Σ_{i=0..Q} r_i with r_Q = b and r_{i−1} = r_i − η H(B_i) r_i.
 
     The batches B_1, ..., B_Q are independent. With μ given, |B_{Q+1−j}| = B·Q·(1 − ημ)^(j−1)
@@ -51,11 +50,10 @@ class SampledNeumann(LinearSolver):
                     f"{self.strong_convexity} = {contraction}: use a smaller lr (at most 1/L)"
                 )
 
-    def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
+    def plan(self, streams: Streams) -> Plan:
         # Lines 5 to 8: r_Q = v_0, then r_{i−1} = r_i − η H(B_i) r_i for i = Q, ..., 1.
-        _, total = hessian.contract(b, self.batch_sizes(hessian.available_rows()), self.lr)
-        v = total.mul_(self.lr)  # line 9: v_Q = η Σ r_i
-        return LinearSolution(v, LinearStatus.STEP_LIMIT, self.terms, residual=None)
+        sizes = self.batch_sizes(streams.available("hessian"))
+        return Plan(sizes, self.lr, scale=self.lr, summed=True)  # line 9: v_Q = η Σ r_i
 
     def batch_sizes(self, available: int | None) -> list[int | None]:
         """|B_Q|, ..., |B_1|, in the order of use."""

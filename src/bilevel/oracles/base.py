@@ -46,6 +46,52 @@ class Sweep(NamedTuple):
     covector: Tensor
 
 
+class Series(NamedTuple):
+    """v ≈ H⁻¹b by r ← (I − η H(B)) r from r = b on, for B in `batches` one after another.
+
+    Args:
+        batches: of the Hessians.
+        lr: η.
+        scale: of v.
+        summed: whether v is made of the sum of all r on the way, or of the last.
+    """
+
+    batches: Sequence[Rows]
+    lr: float
+    scale: float
+    summed: bool
+
+
+class Batched(NamedTuple):
+    """One implicit estimate by batches, drawn before: all that it needs but x and y.
+
+    Args:
+        steps: that y takes.
+        outer: the rows of f.
+        series: how v is found.
+        cross: the rows of the cross product.
+    """
+
+    steps: Sequence[Step]
+    outer: Rows
+    series: Series
+    cross: Rows
+
+
+class Implicit(NamedTuple):
+    """What `Oracle.implicit` finds.
+
+    Args:
+        y: after the steps.
+        v: of the series, from ∇y f(x, y) on.
+        covector: ∇x f(x, y) − ∇x∇y g(x, y) v.
+    """
+
+    y: Tensor
+    v: Tensor
+    covector: Tensor
+
+
 class Linearization(ABC):
     """∇y g around one point (x, y) on one batch: paid for once, many products."""
 
@@ -149,6 +195,15 @@ class Oracle(ABC):
             r = r.sub(self.linearize(x, y, rows).hvp(r), alpha=lr)
             total.add_(r)
         return r, total
+
+    def implicit(self, x: Tensor, y: Tensor, drawn: Batched) -> Implicit:
+        """Inner steps, outer gradient, series and cross product, as many as one estimate has."""
+        series = drawn.series
+        y = self.descend(x, y, drawn.steps)
+        outer_x, outer_y = self.outer_gradient(x, y, drawn.outer)
+        last, total = self.contract(x, y, outer_y, series.batches, series.lr)
+        v = (total if series.summed else last) * series.scale
+        return Implicit(y, v, outer_x - self.linearize(x, y, drawn.cross).cross(v))
 
     @abstractmethod
     def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:

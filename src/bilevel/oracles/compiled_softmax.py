@@ -13,13 +13,13 @@ from torch import Tensor
 from bilevel.compiled import available
 from bilevel.data import Rows
 from bilevel.large_pages import copy_of
-from bilevel.oracles.base import Linearization, Step, Sweep
+from bilevel.oracles.base import Batched, Implicit, Linearization, Step, Sweep
 from bilevel.oracles.softmax import SoftmaxLinearization, SoftmaxOracle, of_penalty
 from bilevel.softmax import SoftmaxForm
 from bilevel.stored.base import StoredRows
 
 if TYPE_CHECKING:
-    from bilevel.compiled.batches import Batches
+    from bilevel.compiled.batches import Batches, Weights
     from bilevel.compiled.forms import Array
     from bilevel.compiled.regression import Regression
 
@@ -49,12 +49,16 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
     """
 
     def __init__(self, form: SoftmaxForm, seed: int = 0) -> None:
+        from bilevel.compiled.batches import Weights
         from bilevel.compiled.regression import Regression
 
         super().__init__(form, seed)
         self.kernels = Regression(form.train, form.train_labels, form.classes)
         self._outer = Regression(form.validation, form.validation_labels, form.classes)
         self._no_penalty = np.zeros(form.shape[0], self.kernels.dtype)
+        self._equal, self._logits = Weights.equal(self.kernels.dtype), Weights.logits
+        given = form.weights
+        self._given = Weights.given(given.numpy()) if isinstance(given, Tensor) else self._equal
 
     def outer_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
         return self._outer.losses(y, rows).mean()
@@ -63,12 +67,12 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
         return self._value_of(x, self._matrix(y), self.kernels.losses(y, rows), rows)
 
     def outer_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> tuple[Tensor, Tensor]:
-        s = self._outer.alone(rows).shares(None, self._no_penalty.dtype)
+        s = self._outer.alone(rows).shares(self._equal)
         return torch.zeros_like(x), self._outer.gradient(y, s, self._no_penalty, rows)
 
     def inner_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
         s = self.shares(x, self.kernels.alone(rows))
-        return self.kernels.gradient(y, s, self.coefficients_of(self.c2(x, y)), rows)
+        return self.kernels.gradient(y, s, self.penalties(x, y), rows)
 
     def inner_value_and_gradient(
         self, x: Tensor, y: Tensor, rows: Rows = None
@@ -111,8 +115,8 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
         if self.form.weighted:
             s = x[: len(along)].sigmoid()
             of_weights = s * (1 - s) * along
-        if isinstance(c2 := self.c2(x, r), Tensor):
-            of_penalties = of_penalty(c2, self._matrix(across))
+        if self._fixed is None:
+            of_penalties = self._of_penalties(x, self._matrix(across))
         crossed = self.assemble(of_weights, of_penalties)
         return Sweep(r, sweep.total + total, sweep.covector - crossed)
 
@@ -123,26 +127,58 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
             return super().contract(x, y, r, batches, lr)
         return self.kernels.contract(y, r, loop, *self._weights(x, y, loop), lr)
 
+    def implicit(self, x: Tensor, y: Tensor, drawn: Batched) -> Implicit:
+        steps, series = drawn.steps, drawn.series
+        batches = [*(step.rows for step in steps), *series.batches, drawn.cross]
+        if (chain := self.kernels.chain(batches, self._outer)) is None:
+            return super().implicit(x, y, drawn)
+        of_weights = of_penalties = None
+        if self.form.weighted:
+            of_weights = torch.zeros(len(self.train), dtype=x.dtype)
+        y, v = self.kernels.implicit(
+            *(y, chain, self.row_weights_of(x), self.penalties(x, y)),
+            *([step.lr for step in steps], self._outer, drawn.outer),
+            rate=series.lr,
+            scale=series.scale,
+            summed=series.summed,
+            crossed=self._no_penalty[:0] if of_weights is None else of_weights.numpy(),
+        )
+        if self._fixed is None:
+            of_penalties = -self._of_penalties(x, self._matrix(y) * self._matrix(v))
+        return Implicit(y, v, self.assemble(of_weights, of_penalties))
+
     def shares(self, x: Tensor, batches: Batches) -> Array:
         """s_i over the size of its batch, for the rows of these batches one after another."""
-        if self.form.weighted:
-            return batches.sigmoid_shares(x.numpy())  # whose first part holds the weights
-        fixed = self.form.weights
-        given = fixed.numpy() if isinstance(fixed, Tensor) else None
-        return batches.shares(given, self._no_penalty.dtype)
+        return batches.shares(self.row_weights_of(x))
 
-    def c2(self, x: Tensor, y: Tensor) -> Tensor | float:
-        """2c."""
-        return 2 * self.coefficients(x, self._matrix(y))
+    def row_weights_of(self, x: Tensor) -> Weights:
+        """s_i of all rows; x begins with their logits, if it holds them."""
+        return self._logits(x.numpy()) if self.form.weighted else self._given
 
-    def coefficients_of(self, c2: Tensor | float) -> Array:
+    def penalties(self, x: Tensor, y: Tensor) -> Array:
         """2c as kernels take it: a number a feature, or a row a feature."""
+        return self._laid_out(x, y) if self._fixed is None else self._fixed
+
+    @cached_property
+    def _fixed(self) -> Array | None:
+        """2c, if it does not depend on x."""
+        if self.form.penalty_shape is not None:
+            return None
+        anything = torch.empty(1)
+        return self._laid_out(anything, anything.expand(self.y_size))
+
+    def _laid_out(self, x: Tensor, y: Tensor) -> Array:
+        c2 = 2 * self.coefficients(x, self._matrix(y))
         found: Array = c2.numpy() if isinstance(c2, Tensor) else np.full_like(self._no_penalty, c2)
         return found.reshape(-1) if found.shape[-1] == 1 else found
 
+    def _of_penalties(self, x: Tensor, WV: Tensor) -> Tensor:
+        """The cross product by the penalties that x holds, where WV = W∘V."""
+        return of_penalty(torch.as_tensor(2 * self.coefficients(x, WV)), WV)
+
     def _weights(self, x: Tensor, y: Tensor, batches: Batches) -> tuple[Array, Array]:
         """s and 2c."""
-        return self.shares(x, batches), self.coefficients_of(self.c2(x, y))
+        return self.shares(x, batches), self.penalties(x, y)
 
 
 class _CompiledLinearization(SoftmaxLinearization):
@@ -162,7 +198,7 @@ class _CompiledLinearization(SoftmaxLinearization):
 
     @cached_property
     def _c(self) -> Array:
-        return self._oracle.coefficients_of(self._c2)
+        return self._oracle.penalties(self._x, self._y)
 
     @cached_property
     def _P(self) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from torch import Tensor
 
 from bilevel.data import Rows
-from bilevel.oracles.base import Linearization, Oracle, Step, Sweep
+from bilevel.oracles.base import Batched, Implicit, Linearization, Oracle, Step, Sweep
 from bilevel.record import Record
 
 
@@ -107,6 +107,15 @@ class CountingOracle(Oracle):
         for rows in batches:
             self.add("hv", _samples(rows, self.inner_rows))
         return self.oracle.contract(x, y, r, batches, lr)
+
+    def implicit(self, x: Tensor, y: Tensor, drawn: Batched) -> Implicit:
+        for step in drawn.steps:
+            self.add("gc_g", _samples(step.rows, self.inner_rows))
+        self.add("gc_f", _samples(drawn.outer, self.outer_rows), calls=2)
+        for rows in drawn.series.batches:
+            self.add("hv", _samples(rows, self.inner_rows))
+        self.add("jv", _samples(drawn.cross, self.inner_rows))
+        return self.oracle.implicit(x, y, drawn)
 
     def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
         return self.oracle.pull(x, covector, rows)
