@@ -111,6 +111,20 @@ class Setting:
     def anil(self, steps: int) -> Tensor:
         return hypergradient(self.problem, MAML(inner_steps=steps, inner_lr=RATE, **OUTER))
 
+    def derivative(self, steps: int) -> list[Tensor]:
+        """ANIL's by the weights of the convolutions and by the head."""
+        parts = self.problem.x_structure.unflatten(self.anil(steps))
+        embedding = parts["embedding"]
+        weights = [name for name in embedding if name.startswith("weights.")]
+        return [*(embedding[name] for name in weights), parts["head"]]
+
+    def derivative_of_loop(self, steps: int) -> list[Tensor]:
+        """The same of the loop."""
+        self.loop(steps)
+        layers = [layer for layer in self.network if isinstance(layer, nn.Conv2d)]
+        head = torch.cat([self.head.weight.grad.T, self.head.bias.grad[None]])
+        return [*(layer.weight.grad for layer in layers), head]
+
     def aid(self, steps: int) -> Tensor:
         settings = {"cg_steps": 10, "warm_start": False, **OUTER}
         return hypergradient(self.ridge, AIDBiO(inner_steps=steps, inner_lr=RATE, **settings))
@@ -126,13 +140,7 @@ def hypergradient(problem: bilevel.Problem, algorithm: bilevel.algorithms.Double
 def difference(size: int, steps: int) -> float:
     """Between the loop's derivative and ours, in double precision on two tasks."""
     setting = Setting.make(size, 2, torch.float64)
-    setting.loop(steps)
-    parts = setting.problem.x_structure.unflatten(setting.anil(steps))
-    layers = [layer for layer in setting.network if isinstance(layer, nn.Conv2d)]
-    found = [parts["embedding"][f"weights.{i}"] for i in range(len(layers))]
-    pairs = [(ours, layer.weight.grad) for ours, layer in zip(found, layers, strict=True)]
-    head = setting.head
-    pairs.append((parts["head"], torch.cat([head.weight.grad.T, head.bias.grad[None]])))
+    pairs = zip(setting.derivative(steps), setting.derivative_of_loop(steps), strict=True)
     return max(float((ours - theirs).norm() / theirs.norm()) for ours, theirs in pairs)
 
 

@@ -162,6 +162,8 @@ def test_threads_and_shorter_calls_give_the_same(layout, shared_out):
         for name, found in answers(fast, x, y, v, rows, rows).items():
             assert_near(found, truth[name], 1e-10, name)
     for batches in ([None] * 4, rows_of(5, 40, 31, 1, 8)):
+        equal = [Step(rows, 0.1) for rows in batches]
+        assert_near(fast.descend(x, y, equal), slow.descend(x, y, equal), 1e-10)
         steps = [Step(rows, 0.1 + 0.1 * t) for t, rows in enumerate(batches)]
         assert_near(fast.descend(x, y, steps), slow.descend(x, y, steps), 1e-10)
         for found, truth in zip(

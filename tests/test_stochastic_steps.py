@@ -11,8 +11,10 @@ from torch import Tensor
 
 import bilevel
 from bilevel.algorithms import BSA, TTSA, StocBiO
+from bilevel.hypergradients import AID
+from bilevel.linear import RandomTruncation, SampledNeumann
 from bilevel.oracles import make_oracle
-from bilevel.sampling import Streams
+from bilevel.sampling import BatchSizes, Streams
 
 from .dense_truth import relative
 from .quadratics import noisy_sum
@@ -161,3 +163,15 @@ def test_the_default_step_sizes_of_bsa_decay_within_its_loop_and_over_its_steps(
     plan = algorithm.inner_solver(15).plan(None, None, None, Streams(SEED, 15, 50, 50))
     assert [step.lr for step in plan] == pytest.approx([0.5, 0.25, 0.5 / 3, 0.125], rel=1e-12)
     assert [algorithm.outer(k).lr for k in (0, 3, 99)] == pytest.approx([0.1, 0.05, 0.01])
+
+
+@pytest.mark.parametrize("solver", [RandomTruncation(6, 0.2, 2), SampledNeumann(6, 0.2, 2)])
+def test_after_any_inner_solver_a_series_has_the_first_batches_of_its_stream(solver):
+    problem, method = noisy_sum(rows=50).problem(), AID(solver, BatchSizes(outer=3, cross=3))
+    oracle, inner = make_oracle(problem, SEED), bilevel.inner.LBFGS(tol=1e-8)
+    x, y = problem.x0, problem.y0
+    solved = inner.solve(oracle, x, y, oracle.streams(0))
+    expected = method.at(oracle, x, solved, None, oracle.streams(0))
+    found = method.estimate(oracle, x, y, None, inner, oracle.streams(0))
+    assert torch.equal(found.value, expected.value)
+    assert torch.equal(found.linear.v, expected.linear.v)

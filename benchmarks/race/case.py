@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse
@@ -13,6 +14,19 @@ Array = np.ndarray[Any, Any]
 
 class InaccurateError(Exception):
     """A contestant found no right answer in time; the text says how near it came."""
+
+
+class AnyCase(Protocol):
+    """What the race itself asks of a case."""
+
+    @property
+    def rows(self) -> Sized:
+        """As many as an answer has outer steps; none for one."""
+
+    @property
+    def truth(self) -> Array | None: ...
+
+    def with_truth(self, truth: Array) -> AnyCase: ...
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from race.case import Array, Case
+from race.case import AnyCase, Array
 
 
 class Kind(Enum):
@@ -40,8 +41,8 @@ class Contest:
 
     name: str
     title: str
-    case: Callable[[bool], Case]
-    truth: Callable[[Case], Array]
+    case: Callable[[bool], AnyCase]
+    truth: Callable[[Any], Array]
     threshold: float
     contestants: tuple[Contestant, ...]
     target: float

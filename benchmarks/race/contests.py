@@ -8,7 +8,9 @@ from dataclasses import replace
 from race import truth
 from race.case import Case
 from race.contest import Contest, Contestant, Kind
+from race.contestants import few_shot_learners
 from race.problems import cleaning, draw_rows, newsgroups
+from race.tasks import tasks
 
 IMPLICIT = {"D": 10, "N": 10}
 TENTH = 0.1
@@ -76,6 +78,27 @@ IMPLICIT_ALL = (
     Contestant("Betty", _in("with_betty", "implicit")),
     *FLOORS,
 )
+
+LEARNERS = (
+    Contestant("bilevel ANIL", _in("few_shot_learners", "ours"), Kind.OURS),
+    Contestant("one task at a time", _in("few_shot_learners", "one_task_at_a_time")),
+    Contestant("floor: embedding by torch", _in("few_shot_learners", "convolutions"), Kind.FLOOR),
+)
+
+
+def _few_shot(name: str, size: int, filters: int, steps: int) -> Contest:
+    return Contest(
+        name,
+        f"few-shot, 32 tasks 5-way 5-shot, {size}×{size}, {filters} filters, D = {steps}",
+        tasks(size, steps),
+        few_shot_learners.truth,
+        0.01,  # of ReLU and max-pooling, single precision may take the other side
+        LEARNERS,
+        target=0.65,
+        rival="one task",
+        most_repeats=3,
+    )
+
 
 CONTESTS = (
     Contest(
@@ -155,6 +178,10 @@ CONTESTS = (
         target=0.3,
         rival="by hand",
     ),
+    _few_shot("R4a", 84, 32, steps=5),
+    _few_shot("R4b", 84, 32, steps=20),
+    _few_shot("R4c", 32, 64, steps=5),
+    _few_shot("R4d", 32, 64, steps=20),
     Contest(
         "R5",
         "differentiate through D = 1000 gradient steps, hyper-cleaning with 1,000 rows",

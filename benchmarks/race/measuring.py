@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from race.case import Case, InaccurateError, relative_error
+from race.case import AnyCase, InaccurateError, relative_error
 from race.contest import Contest, Contestant, Kind
 from race.contestants.ladder import Warm
 
@@ -52,7 +52,7 @@ class Score:
 
 
 def race(
-    contest: Contest, case: Case, repeats: int, threads: int, patience: float = 600.0
+    contest: Contest, case: AnyCase, repeats: int, threads: int, patience: float = 600.0
 ) -> list[Score]:
     """All contestants of a contest, `repeats` rounds, each round in the same order."""
     case = case.with_truth(contest.truth(case))
@@ -73,7 +73,7 @@ def race(
 class Lane:
     """A contestant's process, from outside."""
 
-    def __init__(self, score: Score, case: Case, threads: int, patience: float) -> None:
+    def __init__(self, score: Score, case: AnyCase, threads: int, patience: float) -> None:
         self._score, self._patience = score, patience
         context = multiprocessing.get_context("spawn")
         self._ours, theirs = context.Pipe()
@@ -117,7 +117,7 @@ class Lane:
         self._process.join()
 
 
-def serve(parent: Connection, contestant: Contestant, case: Case, threads: int) -> None:
+def serve(parent: Connection, contestant: Contestant, case: AnyCase, threads: int) -> None:
     """A contestant's process, from inside."""
     begun = time.perf_counter()
     try:
@@ -140,13 +140,13 @@ def serve(parent: Connection, contestant: Contestant, case: Case, threads: int) 
         parent.send(f"failed: {type(failure).__name__}: {first}")
 
 
-def prepare(contestant: Contestant, case: Case) -> Run:
+def prepare(contestant: Contestant, case: AnyCase) -> Run:
     module, function = contestant.make.split(":")
     run: Run = getattr(importlib.import_module(module), function)(case)
     return run
 
 
-def timed(run: Run, case: Case, kind: Kind) -> tuple[float, float | None]:
+def timed(run: Run, case: AnyCase, kind: Kind) -> tuple[float, float | None]:
     """Seconds an outer step, and the relative error of the answer."""
     gc.collect()
     begun = time.perf_counter()

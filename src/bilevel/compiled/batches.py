@@ -63,6 +63,12 @@ class Batches(NamedTuple):
         chosen = existing(rows.numpy(), len(every))
         return Batches(chosen, ends[:-1], ends[1:], max(sizes))
 
+    def part(self, which: slice) -> tuple[Batches, slice]:
+        """Some that follow one another; and where their rows are among all."""
+        a, b = int(self.starts[which][0]), int(self.ends[which][-1])
+        starts, ends = self.starts[which] - a, self.ends[which] - a
+        return Batches(self.rows[a:b], starts, ends, self.longest), slice(a, b)
+
     def shares(self, weights: Weights) -> Array:
         """The weight of each of `rows` over the size of its batch."""
         out = np.empty(len(self.rows), weights.values.dtype)

@@ -99,10 +99,10 @@ def contract(
     classes: Any,
     threads: int,
 ) -> None:
-    """r ← r − η H(B_t) r, batch after batch, and total = r_0 + r_1 + ... ."""
-    left = np.empty((len(W), len(classes[1])), W.dtype)
+    """r ← r − η H(B_t) r, batch after batch, and each added to `total`."""
+    left, whole = np.empty((2, len(W), len(classes[1])), W.dtype)
     copy(r, left, 0, len(r), classes)
-    whole = left.copy()
+    copy(total, whole, 0, len(r), classes)
     data = X, rows, starts, ends, labels, s
     rest = laid(c, classes), rate, laid(W, classes), left, whole
     slopes = np.empty((threads, BLOCK), W.dtype)

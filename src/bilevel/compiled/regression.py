@@ -127,14 +127,15 @@ class Regression:
     ) -> tuple[Tensor, Tensor]:
         """(I − ηH(B)) r for each batch B, and the sum of all r on the way."""
         r, total = copy_of(r), copy_of(r)
-        rows, starts, ends, longest = batches
-        shared = (self._labels, s, c, s.dtype.type(rate))
         vectors = (self._matrix(W), self._matrix(r), self._matrix(total), self._classes)
-        if self._wide:
-            lazy.contract(self._X, rows, ends, *shared, *vectors)
-        else:
-            team = self._team(longest)
-            chains.contract(self._X, rows, starts, ends, *shared, *vectors, team)
+        for t in self._calls(batches):
+            (rows, starts, ends, longest), its = batches.part(t)
+            shared = (self._labels, s[its], c, s.dtype.type(rate))
+            if self._wide:
+                lazy.contract(self._X, rows, ends, *shared, *vectors)
+            else:
+                team = self._team(longest)
+                chains.contract(self._X, rows, starts, ends, *shared, *vectors, team)
         return r, total
 
     def implicit(
@@ -201,16 +202,16 @@ class Regression:
         path: Array,
     ) -> Tensor:
         W = copy_of(W)
-        rows, starts, ends, longest = batches
         at, steps = self._matrix(W), np.array(rates, s.dtype)
-        shared = (self._labels, s, c)
-        if self._wide and len(set(rates)) == 1 and not len(path):
-            lazy.descend(self._X, rows, ends, *shared, steps[0], at, self._classes)
-        else:
-            team = self._team(longest)
-            for t in self._calls(batches):
+        is_lazy = self._wide and len(set(rates)) == 1 and not len(path)
+        for t in self._calls(batches):
+            (rows, starts, ends, longest), its = batches.part(t)
+            shared = (self._labels, s[its], c)
+            if is_lazy:
+                lazy.descend(self._X, rows, ends, *shared, steps[0], at, self._classes)
+            else:
                 kept = path[t.start : t.stop + 1] if len(path) else path
-                data = self._X, rows, starts[t], ends[t]
+                data, team = (self._X, rows, starts, ends), self._team(longest)
                 chains.descend(*data, *shared, steps[t], at, kept, self._classes, team)
         return W
 

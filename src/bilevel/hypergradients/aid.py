@@ -54,10 +54,20 @@ class AID(Differentiation):
         inner: InnerSolver,
         streams: Streams,
     ) -> Estimate:
-        series = self._series(streams)
-        if series is None or not isinstance(inner, GradientSteps):
-            return self.at(oracle, x, inner.solve(oracle, x, y, streams), v, streams)
-        # All batches can be drawn before: the oracle is asked once.
+        if isinstance(inner, GradientSteps) and (series := self._series(streams)) is not None:
+            return self._by_batches(oracle, x, y, inner, series, streams)
+        return self.at(oracle, x, inner.solve(oracle, x, y, streams), v, streams)
+
+    def _by_batches(
+        self,
+        oracle: Oracle,
+        x: Tensor,
+        y: Tensor,
+        inner: GradientSteps,
+        series: Series,
+        streams: Streams,
+    ) -> Estimate:
+        """All batches are drawn before: the oracle is asked once."""
         drawn = Batched(
             inner.plan(oracle, x, y, streams),
             streams.rows("outer", self.batch.outer),
