@@ -92,7 +92,7 @@ def _few_shot(name: str, size: int, filters: int, steps: int) -> Contest:
         f"few-shot, 32 tasks 5-way 5-shot, {size}×{size}, {filters} filters, D = {steps}",
         tasks(size, steps),
         few_shot_learners.truth,
-        0.01,  # of ReLU and max-pooling, single precision may take the other side
+        0.1,  # after 20 steps on random pixels, single precision leaves the loop 2 % off
         LEARNERS,
         target=0.65,
         rival="one task",

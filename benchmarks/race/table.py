@@ -54,7 +54,7 @@ def verdict(contest: Contest, scores: list[Score]) -> str:
     )
     return (
         f"Target: at most {contest.target:g} × {name}. {ours[0].contestant.name} takes "
-        f"{ratio:.2f} × {rival.contestant.name}: {met}.{beside}"
+        f"{ratio:.2g} × {rival.contestant.name}: {met}.{beside}"
     )
 
 
