@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,11 +19,13 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from race import truth  # noqa: E402
 from race.case import Case, relative_error  # noqa: E402
 from race.contest import Contest, Contestant, Kind  # noqa: E402
+from race.contestants import few_shot_learners  # noqa: E402
 from race.contests import CONTESTS  # noqa: E402
 from race.measuring import Score, race  # noqa: E402
 from race.plot import plot  # noqa: E402
 from race.problems import draw_rows, small  # noqa: E402
 from race.table import COLUMNS, best_peer, table, verdict  # noqa: E402
+from race.tasks import TasksCase  # noqa: E402
 
 sys.path.remove(str(ROOT / "benchmarks"))
 
@@ -162,6 +165,18 @@ def test_the_verdict_compares_with_the_rival_that_is_right(seconds: float, word:
     assert said == f"Target: at most 0.5 × right. us takes {seconds:.2f} × right: {word}."
 
 
+def test_a_small_ratio_has_two_digits() -> None:
+    scores = [timed("us", Kind.OURS, 0.0549), timed("right", Kind.PEER, 1.0)]
+    assert "us takes 0.055 × right: met" in verdict(toys(), scores)
+
+
+def test_the_few_shot_contestants_find_the_same_derivative() -> None:
+    case = TasksCase(size=32, steps=2, tasks=1)
+    truth = few_shot_learners.truth(case)
+    for contestant in (few_shot_learners.ours, few_shot_learners.one_task_at_a_time):
+        assert relative_error(contestant(case)(), truth) < 1e-3
+
+
 def test_a_plot_is_written(scores: list[Score], tmp_path: Path) -> None:
     plot([(toys(), scores)], tmp_path / "race.png")
     assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
@@ -235,4 +250,4 @@ def test_every_contestant_names_a_file_of_the_race() -> None:
         for contestant in entry.contestants:
             module, function = contestant.make.split(":")
             text = (ROOT / "benchmarks" / Path(*module.split("."))).with_suffix(".py").read_text()
-            assert f"def {function}(case: Case)" in text
+            assert re.search(rf"def {function}\(case: (Tasks)?Case\)", text)

@@ -54,7 +54,7 @@ def verdict(contest: Contest, scores: list[Score]) -> str:
     )
     return (
         f"Target: at most {contest.target:g} × {name}. {ours[0].contestant.name} takes "
-        f"{ratio:.2g} × {rival.contestant.name}: {met}.{beside}"
+        f"{_two_digits(ratio)} × {rival.contestant.name}: {met}.{beside}"
     )
 
 
@@ -94,3 +94,8 @@ def _cells(contest: Contest, score: Score, best: Score | None) -> list[str]:
 
 def _line(cells: list[str] | tuple[str, ...]) -> str:
     return f"| {' | '.join(cells)} |"
+
+
+def _two_digits(ratio: float) -> str:
+    """So that 0.055 is not shown as a target of 0.05 that is met."""
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:#.2g}"

@@ -175,8 +175,9 @@ class Regression:
         if self._wide or other._wide:
             return None
         found = Batches.of(batches, self._all)
-        few = found is not None and len(found.rows) * self._row_work <= _AT_ONCE
-        return found if few else None
+        if found is None or len(found.ends) * found.longest * self._row_work > _AT_ONCE:
+            return None
+        return found
 
     def loop(self, batches: Sequence[Rows]) -> Batches | None:
         """The batches, if whole loops on them are one call; for many features, on small ones."""
