@@ -254,7 +254,7 @@ class Regression:
     def _team(self, rows: int) -> int:
         """Threads for so many rows."""
         worth = int(rows * self._row_work / _WORTH_A_THREAD)
-        return 1 if worth <= 1 or threads.team() is None else min(worth, threads.count())
+        return 1 if worth <= 1 else min(worth, threads.of_kernel())
 
     def _calls(self, batches: Batches) -> list[slice]:
         """Steps that go into one call."""

@@ -26,6 +26,11 @@ def count() -> int:
     return torch.get_num_threads()
 
 
+def of_kernel() -> int:
+    """How many threads `bilevel.compiled.team` can give to a kernel."""
+    return 1 if team() is None else count()
+
+
 def run(calls: Sequence[Call]) -> None:
     """All of them at the same time: kernels, which let go of Python's lock."""
     if len(calls) == 1:

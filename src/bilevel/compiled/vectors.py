@@ -17,8 +17,7 @@ _APART = 8  # numbers between the sums of two threads, which then have cache lin
 
 def dot(a: Tensor, b: Tensor) -> float:
     """⟨a, b⟩, summed in double precision."""
-    count = 1 if threads.team() is None else threads.count()
-    return float(_dot(a.numpy(), b.numpy(), count))
+    return float(_dot(a.numpy(), b.numpy(), threads.of_kernel()))
 
 
 @kernel

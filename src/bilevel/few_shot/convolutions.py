@@ -77,7 +77,7 @@ class ByTiles(Convolution):
         if of_A is not None:
             self._convolve(of_Z, self._weight.flip(2, 3).transpose(0, 1), of_A)
         filters, channels = self._weight.shape[:2]
-        sums = A.new_zeros(_threads(), 16, channels * filters)
+        sums = A.new_zeros(threads.of_kernel(), 16, channels * filters)
         of_each = sums.flatten(1).numpy()
         self._run(winograd.correlate, A, of_Z, of_each, (*A.shape, filters))
         found = self._GG.T @ sums.sum(0)
@@ -92,11 +92,7 @@ class ByTiles(Convolution):
 
     def _run(self, kernel: Any, A: Tensor, other: Tensor, out: Any, shape: tuple[int, ...]) -> None:
         given = (tensor.numpy().reshape(-1) for tensor in (A, other))
-        kernel(*given, out, shape, *self._lanes, _threads())
-
-
-def _threads() -> int:
-    return 1 if threads.team() is None else threads.count()
+        kernel(*given, out, shape, *self._lanes, threads.of_kernel())
 
 
 _G = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], dtype=torch.float64)
