@@ -23,6 +23,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
 mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py

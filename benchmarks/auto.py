@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bilevel.inner import NewtonCG
+from bilevel.linear import CG, if_known
 
 import bilevel
 from bilevel.algorithms import AIDBiO, DoubleLoop, StocBiO
-from bilevel.inner import NewtonCG
-from bilevel.linear import CG, if_known
-from bilevel.tasks.hyper_cleaning import HyperCleaning
-from bilevel.tasks.per_feature import PerFeatureRegularisation
+from bilevel.lab.tasks.hyper_cleaning import HyperCleaning
+from bilevel.lab.tasks.per_feature import PerFeatureRegularisation
 
 Measure = Callable[[Any, Any], Mapping[str, float]]
 

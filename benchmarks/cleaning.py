@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bilevel.cleaning import clean
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_predict
 
 import bilevel
-from bilevel.cleaning import clean
 
 TRAIN, TRUSTED = 20_000, 5_000
 Array = np.ndarray[Any, Any]

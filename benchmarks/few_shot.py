@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from bilevel.few_shot import FourBlocks, LearnedHead, Tasks, ZeroHead, few_shot_problem
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import bilevel
 from bilevel.algorithms import MAML, AIDBiO
+from bilevel.cli.memory import keep_freed_memory
 from bilevel.datasets import Images
-from bilevel.few_shot import FourBlocks, LearnedHead, Tasks, ZeroHead, few_shot_problem
-from bilevel.memory import keep_freed_memory
 from bilevel.oracles import make_oracle
 
 TASKS, WAYS, SHOTS, QUERIES, RATE = 32, 5, 5, 5, 0.1

@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from bilevel.stored import NpyRows, ParquetRows, StoredRows, write_npy
 
 import bilevel
-from bilevel.stored import NpyRows, ParquetRows, StoredRows, write_npy
 
 FEATURES, CLASSES, REPLACED, TRUSTED = 784, 10, 0.3, 5_000
 BATCHES_A_STEP = 16 + 16 + 3

@@ -22,13 +22,13 @@ import time
 from pathlib import Path
 
 import torch
+from bilevel.peers import Group, from_environment
 
 import bilevel
 from bilevel.algorithms import AIDBiO, DoubleLoop, StocBiO
+from bilevel.lab.tasks.hyper_cleaning import HyperCleaning
+from bilevel.lab.tasks.per_feature import PerFeatureRegularisation
 from bilevel.oracles import CountingOracle, make_oracle
-from bilevel.peers import Group, from_environment
-from bilevel.tasks.hyper_cleaning import HyperCleaning
-from bilevel.tasks.per_feature import PerFeatureRegularisation
 
 CONFIGURATIONS = {"1 process, 1 thread": (1, 1), "1 process, 2 threads": (1, 2)}
 CONFIGURATIONS["2 processes, 1 thread each"] = (2, 1)

@@ -31,6 +31,6 @@ def clean(
     capsys: pytest.CaptureFixture[str],
 ) -> Any:
     """`bilevel clean` in an empty folder: a `dirty_tables.Command`."""
-    from .dirty_tables import Command
+    from .apps.cleaning.dirty_tables import Command
 
     return Command(tmp_path, monkeypatch, capsys)

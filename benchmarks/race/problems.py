@@ -53,7 +53,7 @@ def small(settings: dict[str, float], ridge: float | None, sparse: bool) -> Case
 
 def draw_rows(case: Case, steps: int, batch: int) -> list[dict[str, Array]]:
     """The rows that `bilevel` draws by itself with seed 0, so that all work on the same."""
-    from bilevel.sampling import Streams
+    from bilevel.problem.sampling import Streams
 
     drawn = []
     for k in range(steps):

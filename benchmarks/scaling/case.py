@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bilevel.algorithms import DoubleLoop
-from bilevel.problem import Problem
+from bilevel.problem.problem import Problem
 
 
 @dataclass(frozen=True)

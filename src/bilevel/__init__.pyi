@@ -6,33 +6,40 @@ Minimise Φ(x) = f(x, y*(x)), where y*(x) minimises g(x, ·). State the two loss
 
 from bilevel import (
     algorithms,
-    callbacks,
     datasets,
-    few_shot,
-    inner,
-    interruption,
-    linear,
+    hypergradients,
+    models,
     oracles,
-    peers,
     schedules,
-    stored,
+    sklearn,
     theory,
-    trackers,
 )
-from bilevel.certificates import Certificate, certify
-from bilevel.check import HypergradientReport, check_hypergradient
-from bilevel.data import Batch
-from bilevel.evaluate import Hypergradient, hypergradient, solve_inner
+from bilevel.apps import cleaning, few_shot, penalties
+from bilevel.durable import interruption
 from bilevel.hypergradients import AID, ITD
-from bilevel.loop import minimize
+from bilevel.models.quadratic import quadratic_problem
+from bilevel.models.softmax.form import (
+    PerFeature,
+    PerWeight,
+    Ridge,
+    SigmoidWeights,
+    add_bias,
+    softmax_problem,
+)
 from bilevel.oracles import Counts
-from bilevel.problem import Problem
-from bilevel.progress import Progress, StatefulCallback
-from bilevel.quadratics import quadratic_problem
-from bilevel.result import HistoryRecord, Past, Result, Status
-from bilevel.sampling import BatchSizes
-from bilevel.sharding import shard
-from bilevel.softmax import PerFeature, PerWeight, Ridge, SigmoidWeights, add_bias, softmax_problem
+from bilevel.problem import peers, stored
+from bilevel.problem.problem import Problem
+from bilevel.problem.sampling import BatchSizes
+from bilevel.problem.sharding import shard
+from bilevel.problem.sources import Batch
+from bilevel.runs import callbacks, trackers
+from bilevel.runs.minimize import minimize
+from bilevel.runs.once import Hypergradient, hypergradient, solve_inner
+from bilevel.runs.progress import Progress, StatefulCallback
+from bilevel.runs.result import HistoryRecord, Past, Result, Status
+from bilevel.solvers import inner, linear, updates
+from bilevel.theory.certificates import Certificate, certify
+from bilevel.theory.check import HypergradientReport, check_hypergradient
 
 __version__: str
 __all__ = [
@@ -60,21 +67,27 @@ __all__ = [
     "callbacks",
     "certify",
     "check_hypergradient",
+    "cleaning",
     "datasets",
     "few_shot",
     "hypergradient",
+    "hypergradients",
     "inner",
     "interruption",
     "linear",
     "minimize",
+    "models",
     "oracles",
     "peers",
+    "penalties",
     "quadratic_problem",
     "schedules",
     "shard",
+    "sklearn",
     "softmax_problem",
     "solve_inner",
     "stored",
     "theory",
     "trackers",
+    "updates",
 ]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import importlib
 import pkgutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,6 +35,29 @@ def defined_in(package: ModuleType, base: type[Any]) -> dict[str, type[Any]]:
     return dict(sorted(found.items()))
 
 
+class _PublicModules(MetaPathFinder, Loader):
+    """`import bilevel.linear` for what stands in a room of its own, `bilevel.solvers.linear`."""
+
+    def __init__(self, package: str, homes: Mapping[str, str]) -> None:
+        self._places = {
+            f"{package}.{name}": f"{home}.{name}" for name, home in homes.items() if name.islower()
+        }
+
+    def find_spec(
+        self, name: str, path: object = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name in self._places else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        try:
+            return importlib.import_module(self._places[spec.name])
+        except ModuleNotFoundError as error:  # a public function, say
+            raise ModuleNotFoundError(f"No module named {spec.name!r}", name=spec.name) from error
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It has run already, under its own name."""
+
+
 def lazy_names(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
@@ -50,8 +76,10 @@ def lazy_names(
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if homes[name] == package:
-            return importlib.import_module(f"{package}.{name}")
-        return getattr(importlib.import_module(homes[name]), name)
+        home = importlib.import_module(homes[name])
+        if home.__name__ != package and hasattr(home, name):
+            return getattr(home, name)
+        return importlib.import_module(f"{home.__name__}.{name}")
 
+    sys.meta_path.append(_PublicModules(package, homes))
     return get, lambda: sorted(homes), sorted(homes)

@@ -1,4 +1,4 @@
-"""Inject each fault of faults.toml into a copy of the source, and see the tests catch it."""
+"""Inject each fault of faults.toml into a copy of the repository, and see the tests catch it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "src"
+COPIED = ("src", "tests", "benchmarks", "examples", "docs", "README.md", "pyproject.toml")
 AT_ONCE = 2
 
 
@@ -28,8 +28,8 @@ class Fault:
     tests: list[str]
     also: list[list[str]] | None = None
 
-    def inject(self, source: Path) -> None:
-        path = source / "bilevel" / self.file
+    def inject(self, root: Path) -> None:
+        path = root / self.file
         text = path.read_text(encoding="utf-8")
         for old, new in [[self.old, self.new], *(self.also or [])]:
             if text.count(old) != 1:
@@ -38,18 +38,25 @@ class Fault:
         path.write_text(text, encoding="utf-8")
 
 
+def copy_to(folder: Path) -> None:
+    # Without what numba compiled: it would not see a fault in a file that a kernel imports.
+    compiled = shutil.ignore_patterns("__pycache__")
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=compiled)
+        else:
+            shutil.copy(ROOT / name, folder / name)
+
+
 def caught(fault: Fault) -> bool:
     """Whether the tests fail with the fault; a test run that breaks otherwise is an error."""
     with tempfile.TemporaryDirectory() as folder:
-        # Without what numba compiled: it would not see a fault in a file that a kernel imports.
-        shutil.copytree(
-            SOURCE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        copy_to(Path(folder))
         fault.inject(Path(folder))
         run = subprocess.run(
             [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", *fault.tests],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1"},
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": f"{folder}/src", "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
             check=False,

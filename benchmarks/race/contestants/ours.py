@@ -69,7 +69,7 @@ def stochastic_given_rows(case: Case) -> Callable[[], Array]:
 
 
 class GivenRows:
-    """Stands for `bilevel.sampling.Streams`, with its rows drawn before."""
+    """Stands for `bilevel.problem.sampling.Streams`, with its rows drawn before."""
 
     def __init__(self, rows: dict[str, list[torch.Tensor]]) -> None:
         self._left = {role: iter(found) for role, found in rows.items()}

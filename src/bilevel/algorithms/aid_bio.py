@@ -12,11 +12,11 @@ from bilevel.arguments import AUTO, Schedule, at, non_negative, positive
 from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation
-from bilevel.inner.base import InnerSolver
-from bilevel.inner.newton_cg import NewtonCG
-from bilevel.inner.safe_descent import descent
-from bilevel.linear.cg import CG, Preconditioner, if_known
 from bilevel.oracles.base import Oracle
+from bilevel.solvers.inner.base import InnerSolver
+from bilevel.solvers.inner.newton_cg import NewtonCG
+from bilevel.solvers.inner.safe_descent import descent
+from bilevel.solvers.linear.cg import CG, Preconditioner, if_known
 from bilevel.theory import plan_for
 
 _CG_STEPS = 1000

@@ -8,9 +8,9 @@ from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.aid import AID
-from bilevel.inner.base import InnerSolver
-from bilevel.inner.gradient_descent import GradientDescent
-from bilevel.linear.cg import CG, Preconditioner
+from bilevel.solvers.inner.base import InnerSolver
+from bilevel.solvers.inner.gradient_descent import GradientDescent
+from bilevel.solvers.linear.cg import CG, Preconditioner
 
 
 @register(

@@ -9,10 +9,10 @@ from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.aid import AID
-from bilevel.inner.sgd import SGD
-from bilevel.linear.random_truncation import RandomTruncation
-from bilevel.sampling import BatchSizes
+from bilevel.problem.sampling import BatchSizes
 from bilevel.schedules import decaying, increasing
+from bilevel.solvers.inner.sgd import SGD
+from bilevel.solvers.linear.random_truncation import RandomTruncation
 
 
 @register(

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.algorithms.outer import MeasuredDescent, OptimizerFactory, OuterStep, outer_step
 from bilevel.algorithms.state import State
 from bilevel.arguments import Schedule, at, instance, positive
 from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.hypergradients.parts import estimate_in_parts
-from bilevel.hypergradients.start import GivenStart, Start
-from bilevel.inner.base import InnerSolver
-from bilevel.large_pages import copy_of
+from bilevel.hypergradients.starts import GivenStart, Start
+from bilevel.numerics.large_pages import copy_of
 from bilevel.oracles.base import Oracle
 from bilevel.oracles.shared_batch import at_step, parts_of_step
+from bilevel.solvers.inner.base import InnerSolver
+from bilevel.solvers.updates.outer import MeasuredDescent, OptimizerFactory, OuterStep, outer_step
 
 
 @dataclass(frozen=True, kw_only=True)

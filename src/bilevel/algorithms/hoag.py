@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from bilevel.algorithms.double_loop import DoubleLoop
-from bilevel.algorithms.outer import Memory, OuterStep
 from bilevel.algorithms.registry import register
 from bilevel.arguments import positive, positive_integer
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Estimate
-from bilevel.inner.base import InnerSolver
-from bilevel.inner.lbfgs import LBFGS
-from bilevel.linear.cg import CG, Preconditioner
+from bilevel.numerics.vectors import norm
 from bilevel.oracles.base import Oracle
-from bilevel.vectors import norm
+from bilevel.solvers.inner.base import InnerSolver
+from bilevel.solvers.inner.lbfgs import LBFGS
+from bilevel.solvers.linear.cg import CG, Preconditioner
+from bilevel.solvers.updates.outer import Memory, OuterStep
 
 Decrease = Literal["exponential", "quadratic", "cubic"]
 _FLOOR = 1e-12

@@ -9,8 +9,8 @@ from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.registry import register
 from bilevel.arguments import AUTO, Schedule, at
 from bilevel.hypergradients.itd import ITD
-from bilevel.inner.base import GradientSteps
-from bilevel.inner.safe_descent import descent
+from bilevel.solvers.inner.base import GradientSteps
+from bilevel.solvers.inner.safe_descent import descent
 from bilevel.theory import plan_for
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bilevel.algorithms.double_loop import DoubleLoop
-from bilevel.algorithms.outer import OptimizerFactory
 from bilevel.algorithms.registry import register
 from bilevel.arguments import AUTO, Schedule, at
 from bilevel.hypergradients.itd import ITD
-from bilevel.hypergradients.start import LearnedStart
-from bilevel.inner.base import GradientSteps
-from bilevel.inner.safe_descent import descent
+from bilevel.hypergradients.starts import LearnedStart
+from bilevel.solvers.inner.base import GradientSteps
+from bilevel.solvers.inner.safe_descent import descent
+from bilevel.solvers.updates.outer import OptimizerFactory
 
 
 @register(

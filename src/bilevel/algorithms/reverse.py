@@ -8,7 +8,7 @@ from bilevel.algorithms.double_loop import DoubleLoop
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.itd import ITD
-from bilevel.inner.gradient_descent import GradientDescent
+from bilevel.solvers.inner.gradient_descent import GradientDescent
 
 
 @register(

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bilevel.algorithms.double_loop import DoubleLoop
-from bilevel.algorithms.outer import AdaGrad
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.state import State
 from bilevel.arguments import AUTO, Schedule, at
 from bilevel.hypergradients.aid import AID
-from bilevel.inner.base import InnerSolver
-from bilevel.inner.safe_descent import safe_step
-from bilevel.inner.sgd import SGD
-from bilevel.linear.sampled_neumann import SampledNeumann
 from bilevel.oracles.base import Oracle
-from bilevel.sampling import BatchSizes
+from bilevel.problem.sampling import BatchSizes
+from bilevel.solvers.inner.base import InnerSolver
+from bilevel.solvers.inner.safe_descent import safe_step
+from bilevel.solvers.inner.sgd import SGD
+from bilevel.solvers.linear.sampled_neumann import SampledNeumann
+from bilevel.solvers.updates.outer import AdaGrad
 from bilevel.theory import plan_for
 
 _BATCH = 500

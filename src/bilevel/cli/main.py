@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import sys
 from typing import Annotated
 
@@ -12,7 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 import bilevel
-from bilevel import cli
+from bilevel.cli import commands
+from bilevel.discovery import load_modules
 from bilevel.errors import UserError
 
 _USAGE = 2
@@ -29,9 +28,8 @@ def build() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for module in sorted(module.name for module in pkgutil.iter_modules(cli.__path__)):
-        if module != "main":
-            importlib.import_module(f"{cli.__name__}.{module}").register(app)
+    for module in load_modules(commands):
+        module.register(app)
     return app
 
 

@@ -4,7 +4,7 @@ from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation, Estimate
 from bilevel.hypergradients.itd import ITD
-from bilevel.hypergradients.start import GivenStart, LearnedStart, Start
+from bilevel.hypergradients.starts import GivenStart, LearnedStart, Start
 
 __all__ = [
     "AID",

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from bilevel.arguments import instance, positive, positive_integer
 from bilevel.hypergradients.base import Differentiation, Estimate
-from bilevel.inner.base import InnerSolution, InnerSolver
-from bilevel.linear.base import LinearSolver
-from bilevel.linear.cg import CG, Preconditioner, if_known
-from bilevel.linear.inner_hessian import InnerHessian
-from bilevel.linear.watched_cg import watched_cg
+from bilevel.numerics.vectors import norm
 from bilevel.oracles.base import Oracle
-from bilevel.sampling import Streams
-from bilevel.vectors import norm
+from bilevel.problem.sampling import Streams
+from bilevel.solvers.inner.base import InnerSolution, InnerSolver
+from bilevel.solvers.linear.base import LinearSolver
+from bilevel.solvers.linear.cg import CG, Preconditioner, if_known
+from bilevel.solvers.linear.inner_hessian import InnerHessian
+from bilevel.solvers.linear.watched_cg import watched_cg
 
 _CG_STEPS = 1000
 _TINY = 1e-30

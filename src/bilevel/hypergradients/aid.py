@@ -8,12 +8,12 @@ from torch import Tensor
 
 from bilevel.arguments import instance
 from bilevel.hypergradients.base import Differentiation, Estimate
-from bilevel.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
-from bilevel.linear.base import LinearSolver, SeriesSolver, solution
-from bilevel.linear.cg import CG
-from bilevel.linear.inner_hessian import InnerHessian
 from bilevel.oracles.base import Batched, Oracle, Series
-from bilevel.sampling import BatchSizes, Streams
+from bilevel.problem.sampling import BatchSizes, Streams
+from bilevel.solvers.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
+from bilevel.solvers.linear.base import LinearSolver, SeriesSolver, solution
+from bilevel.solvers.linear.cg import CG
+from bilevel.solvers.linear.inner_hessian import InnerHessian
 
 
 @dataclass(frozen=True)

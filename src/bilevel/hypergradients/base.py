@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from bilevel.inner.base import InnerSolution, InnerSolver
-from bilevel.linear.base import LinearSolution
 from bilevel.oracles.base import Oracle
-from bilevel.sampling import Streams
+from bilevel.problem.sampling import Streams
+from bilevel.solvers.inner.base import InnerSolution, InnerSolver
+from bilevel.solvers.linear.base import LinearSolution
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from bilevel.arguments import instance, natural, positive_integer
 from bilevel.hypergradients.base import Differentiation, Estimate
-from bilevel.hypergradients.start import GivenStart, Start
-from bilevel.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
-from bilevel.linear.base import LinearSolution, LinearStatus
+from bilevel.hypergradients.starts import GivenStart, Start
 from bilevel.oracles.base import Linearization, Oracle, Step, Sweep
-from bilevel.sampling import Streams
+from bilevel.problem.sampling import Streams
+from bilevel.solvers.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
+from bilevel.solvers.linear.base import LinearSolution, LinearStatus
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from bilevel.hypergradients.base import Differentiation, Estimate
-from bilevel.inner.base import InnerSolver
 from bilevel.oracles.base import Oracle
+from bilevel.solvers.inner.base import InnerSolver
 
 
 def estimate_in_parts(

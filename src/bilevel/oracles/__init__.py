@@ -1,13 +1,13 @@
 """The oracle: values, gradients and products of a problem, on flat vectors."""
 
+from bilevel.models.heads.networks import NetworkOracle
+from bilevel.models.heads.oracle import HeadOracle
+from bilevel.models.softmax.oracle import SoftmaxOracle
 from bilevel.oracles.autograd import AutogradOracle
 from bilevel.oracles.base import Linearization, Oracle
 from bilevel.oracles.counting import CountingOracle, Counts
-from bilevel.oracles.factory import make_oracle
-from bilevel.oracles.heads import HeadOracle
-from bilevel.oracles.networks import NetworkOracle
+from bilevel.oracles.make import make_oracle
 from bilevel.oracles.shared_batch import SharedBatch, at_step, parts_of_step
-from bilevel.oracles.softmax import SoftmaxOracle
 
 __all__ = [
     "AutogradOracle",

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bilevel.data import Rows
 from bilevel.oracles.base import Linearization, Oracle
-from bilevel.problem import Problem
+from bilevel.problem.problem import Problem
+from bilevel.problem.sources import Rows
 
 
 class AutogradOracle(Oracle):

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bilevel.data import Rows
-from bilevel.sampling import Streams
+from bilevel.problem.sampling import Streams
+from bilevel.problem.sources import Rows
 
 
 @dataclass(frozen=True)

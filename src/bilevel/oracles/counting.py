@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 
 from torch import Tensor
 
-from bilevel.data import Rows
 from bilevel.oracles.base import Batched, Implicit, Linearization, Oracle, Step, Sweep
+from bilevel.problem.sources import Rows
 from bilevel.record import Record
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bilevel.data import Rows
+from bilevel.models.softmax.form import SoftmaxForm
 from bilevel.oracles.base import Linearization, Oracle
-from bilevel.peers import Peers
-from bilevel.sharding import Part, Sharded
-from bilevel.softmax import SoftmaxForm
+from bilevel.problem.peers import Peers
+from bilevel.problem.sharding import Part, Sharded
+from bilevel.problem.sources import Rows
 
 
 @dataclass(frozen=True)

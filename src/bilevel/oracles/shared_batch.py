@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bilevel.data import Rows
 from bilevel.oracles.base import Linearization, Oracle
+from bilevel.problem.sources import Rows
 
 
 def at_step(oracle: Oracle, step: int) -> Oracle:

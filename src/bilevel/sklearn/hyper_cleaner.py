@@ -7,9 +7,9 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_X_y
 
-from bilevel.cleaning import clean
+from bilevel.apps.cleaning.engine import clean
+from bilevel.models.softmax.form import add_bias
 from bilevel.sklearn.linear import Array, LinearSoftmax
-from bilevel.softmax import add_bias
 
 
 class HyperCleaner(LinearSoftmax):

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bilevel.softmax import add_bias
+from bilevel.models.softmax.form import add_bias
 
 Array = np.ndarray[Any, Any]
 

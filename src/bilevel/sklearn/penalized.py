@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bilevel.penalties import learn_penalties
+from bilevel.apps.penalties import learn_penalties
 from bilevel.sklearn.linear import LinearSoftmax
 
 

@@ -1,6 +1,6 @@
 """The paper's analysis as something to run: constants, settings, error bounds."""
 
-from bilevel.linear.lanczos import Spectrum, extreme_eigenvalues
+from bilevel.numerics.lanczos import Spectrum, extreme_eigenvalues
 from bilevel.theory.constants import Constant, Constants, Kind
 from bilevel.theory.estimates import estimate
 from bilevel.theory.plans import Plan, plan

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import natural, positive, positive_integer
-from bilevel.linear.lanczos import extreme_eigenvalues
+from bilevel.models.quadratic import QuadraticForm
+from bilevel.models.softmax.bounds import softmax_constants
+from bilevel.models.softmax.form import SoftmaxForm
+from bilevel.numerics.lanczos import extreme_eigenvalues
+from bilevel.numerics.vectors import norm
 from bilevel.oracles import Oracle, at_step, make_oracle
-from bilevel.problem import Problem
-from bilevel.quadratics import QuadraticForm
-from bilevel.softmax import SoftmaxForm
-from bilevel.structure import Variables
+from bilevel.problem.problem import Problem
+from bilevel.problem.structure import Variables
 from bilevel.theory.constants import Constant, Constants, Kind, Known
-from bilevel.theory.softmax_bounds import softmax_constants
-from bilevel.vectors import norm
 
 
 def estimate(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bilevel.arguments import instance
-from bilevel.inner.newton_cg import NewtonCG
-from bilevel.linear.cg import CG
-from bilevel.linear.inner_hessian import InnerHessian
+from bilevel.numerics.vectors import norm
 from bilevel.oracles import at_step, make_oracle
-from bilevel.problem import Problem
+from bilevel.problem.problem import Problem
+from bilevel.solvers.inner.newton_cg import NewtonCG
+from bilevel.solvers.linear.cg import CG
+from bilevel.solvers.linear.inner_hessian import InnerHessian
 from bilevel.theory.estimates import estimate
 from bilevel.theory.plans import Plan, plan
-from bilevel.vectors import norm
 
 _TOL = 1e-6
 

@@ -1,0 +1,1 @@
+"""Ready-made jobs on people's own data; none knows another."""

@@ -1,0 +1,128 @@
+"""The whole job: read, encode, clean, write. Nothing is written before all has succeeded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bilevel.apps.cleaning.engine import Cleaning, clean, registered
+from bilevel.apps.cleaning.features import class_numbers, encode, kinds_of_columns
+from bilevel.apps.cleaning.report import write_report
+from bilevel.apps.cleaning.request import Prepared, Request
+from bilevel.apps.cleaning.tables import Table
+from bilevel.apps.cleaning.trusted import marked_rows, two_files
+from bilevel.apps.holdout import Array
+from bilevel.durable.folders import check_folder, filled
+from bilevel.errors import UserError
+from bilevel.models.softmax.form import add_bias
+from bilevel.runs.minimize import Callback
+
+_FEW = 5  # trusted rows of a class
+
+
+def prepare(request: Request) -> Prepared:
+    """Read and check all input, before any work."""
+    registered(request.algorithm)
+    if not 0 < request.ridge < math.inf:
+        raise UserError(f"--ridge must be a positive number, got {request.ridge}")
+    check_folder(request.output, request.force)
+    train, trusted = _tables(request)
+    columns = kinds_of_columns(train, trusted, list(request.categorical))
+    labels, trusted_labels, classes = class_numbers(train, trusted)
+    features = encode(columns, train, trusted)
+    warnings = _warnings(trusted_labels, classes)
+    return Prepared(request, train, features, labels, trusted_labels, classes, warnings)
+
+
+def run(
+    prepared: Prepared,
+    callbacks: Iterable[Callback] = (),
+    checkpoint: Path | None = None,
+    checkpoint_every: float = 60.0,
+) -> Cleaning:
+    """Clean, and keep the run in the checkpoint folder if one is given."""
+    request = prepared.request
+    return clean(
+        add_bias(prepared.features.train),
+        prepared.labels,
+        add_bias(prepared.features.trusted),
+        prepared.trusted_labels,
+        classes=len(prepared.classes),
+        ridge=request.ridge,
+        algorithm=request.algorithm,
+        steps=request.steps,
+        seed=request.seed,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+    )
+
+
+def table_of(prepared: Prepared, found: Cleaning) -> pd.DataFrame:
+    """A row for each row that was cleaned, in the file's order and with its number there."""
+    classes = np.asarray(prepared.classes, dtype=object)
+    return pd.DataFrame(
+        {
+            "row": prepared.train.features.index,
+            "label": classes[prepared.labels],
+            "likely_label": classes[found.likely_label],
+            "suspicion": 1 - found.label_quality,
+            "weight": found.weights,
+            "flagged": found.flagged,
+        }
+    )
+
+
+def model_of(prepared: Prepared, found: Cleaning) -> dict[str, Any]:
+    """The linear model in the units of the input: scores = rows @ coefficients + intercept."""
+    features, W = prepared.features, found.coefficients.astype(float)
+    coefficients = W[:-1] / features.scale[:, None]
+    return {
+        "features": np.asarray(features.names),
+        "fill": features.fill,
+        "coefficients": coefficients,
+        "intercept": W[-1] - features.centre @ coefficients,
+        "classes": np.asarray(prepared.classes),
+    }
+
+
+def write(prepared: Prepared, found: Cleaning, command: str) -> None:
+    """labels.csv, model.npz and report.html, all or none of them."""
+    table = table_of(prepared, found)
+    with filled(prepared.request.output) as draft:
+        table.to_csv(draft / "labels.csv", index=False, float_format="%.6g")
+        np.savez(draft / "model.npz", **model_of(prepared, found))
+        write_report(draft / "report.html", prepared, found, table, command)
+
+
+def _tables(request: Request) -> tuple[Table, Table]:
+    column, fraction, drop = request.trusted_column, request.trusted_fraction, list(request.drop)
+    if request.trusted is not None and column is not None:
+        raise UserError("give the trusted rows by --trusted or by --trusted-column, not by both")
+    if request.trusted is not None:
+        if fraction != 1:
+            raise UserError(
+                f"--trusted-fraction {fraction:g} is of the rows that --trusted-column marks: with "
+                "--trusted, leave rows out of the file"
+            )
+        return two_files(request.train, request.trusted, request.label, drop)
+    if column is None:
+        raise UserError("no trusted rows: give a file with --trusted, or --trusted-column")
+    return marked_rows(request.train, request.label, drop, column, fraction, request.seed)
+
+
+def _warnings(trusted_labels: Array, classes: list[str]) -> list[str]:
+    counts = np.bincount(trusted_labels, minlength=len(classes))
+    few = [f"{name!r} has {n}" for name, n in zip(classes, counts, strict=True) if n < _FEW]
+    if not few:
+        return []
+    return [
+        f"some classes have fewer than {_FEW} trusted rows ({', '.join(few[:10])}"
+        f"{', ...' if len(few) > 10 else ''}): do not rely on the result before you have added "
+        "more. Some fifty a class are plenty."
+    ]

@@ -1,0 +1,231 @@
+"""The job of `bilevel few-shot adapt`: read the folders, adapt, label, write."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bilevel.apps.few_shot.adaptation import check_ways, probabilities
+from bilevel.apps.few_shot.checkpoint import Checkpoint
+from bilevel.apps.few_shot.learners import WholeNetwork
+from bilevel.apps.few_shot.picture_folders import (
+    SUFFIXES,
+    Listing,
+    Picture,
+    Reader,
+    check_sizes,
+    look_into,
+    size_notes,
+)
+from bilevel.errors import UserError
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for; see `bilevel few-shot adapt --help`."""
+
+    support: Path
+    query: Path
+    shots: int | None = None
+    resize: bool = False
+    invert: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """The pictures, checked, and what the user should know of them.
+
+    Args:
+        classes: their names, in order.
+        support: the pictures of each class, the same number of each.
+        query: the pictures to label.
+        truth: the class of each, if the folders tell.
+        notes: what was passed over or changed.
+    """
+
+    classes: tuple[str, ...]
+    support: dict[str, list[Picture]]
+    query: list[Picture]
+    truth: list[str] | None
+    notes: list[str]
+
+    @property
+    def shots(self) -> int:
+        return len(self.support[self.classes[0]])
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """The probability of each class (columns) for each query picture (rows)."""
+
+    prepared: Prepared
+    probabilities: NDArray[np.float32]
+
+    @property
+    def labels(self) -> list[str]:
+        return [self.prepared.classes[i] for i in self.probabilities.argmax(1)]
+
+    @property
+    def certainty(self) -> list[float]:
+        """The probability of the label."""
+        return [float(p) for p in self.probabilities.max(1)]
+
+    @property
+    def right(self) -> list[bool] | None:
+        """Which labels are, if the truth is known."""
+        if self.prepared.truth is None:
+            return None
+        return [a == b for a, b in zip(self.labels, self.prepared.truth, strict=True)]
+
+
+def prepare(checkpoint: Checkpoint, request: Request) -> Prepared:
+    """Read and check all pictures, before any work."""
+    settings = checkpoint.settings
+    support, query = look_into(request.support), look_into(request.query)
+    chosen, notes = _chosen(support, request, settings.shots)
+    check_ways(checkpoint, len(chosen))
+    asked, truth = _asked(query, request, tuple(chosen))
+    reader = Reader(settings.image_shape, request.invert)
+    shown = {name: _read(reader, files, request.support) for name, files in chosen.items()}
+    pictures = _read(reader, asked, request.query)
+    everything = [*(picture for group in shown.values() for picture in group), *pictures]
+    if not request.resize:
+        check_sizes(everything)
+    notes += _ignored(support, query)
+    notes += size_notes(everything, settings.image_shape)
+    notes += _seen_before(shown, pictures)
+    notes += _statistics(checkpoint, len(pictures))
+    if truth is None and query.classes:
+        notes.append(
+            f"the folders in {request.query} are not named after the classes: no accuracy is given"
+        )
+    return Prepared(tuple(chosen), shown, pictures, truth, notes)
+
+
+def label(
+    checkpoint: Checkpoint, prepared: Prepared, advance: Callable[[int], None] = lambda done: None
+) -> Labelled:
+    """Adapt to the support pictures, and label the others."""
+    support = [picture for name in prepared.classes for picture in prepared.support[name]]
+    found = probabilities(
+        checkpoint, _stack(support), _stack(prepared.query), prepared.shots, advance
+    )
+    return Labelled(prepared, found)
+
+
+def write_table(file: Path, labelled: Labelled) -> None:
+    """A line for each query picture: its label and the probability of each class."""
+    prepared = labelled.prepared
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        table = csv.writer(stream)
+        table.writerow(["file", "label", "probability", *(f"p({c})" for c in prepared.classes)])
+        for picture, name, own, all_of_it in zip(
+            prepared.query, labelled.labels, labelled.certainty, labelled.probabilities, strict=True
+        ):
+            table.writerow([picture.name, name, f"{own:.6g}", *(f"{p:.6g}" for p in all_of_it)])
+
+
+def _stack(pictures: list[Picture]) -> NDArray[np.uint8]:
+    return np.stack([picture.pixels for picture in pictures])
+
+
+def _read(reader: Reader, files: Iterable[Path], folder: Path) -> list[Picture]:
+    return [reader.read(file, _name(file, folder)) for file in files]
+
+
+def _name(file: Path, folder: Path) -> str:
+    """Below its folder; bytes that are no text are spelled out."""
+    return file.relative_to(folder).as_posix().encode("utf-8", "backslashreplace").decode()
+
+
+def _chosen(
+    listing: Listing, request: Request, trained: int
+) -> tuple[dict[str, list[Path]], list[str]]:
+    """The support pictures of each class, and what to say about those that are left out."""
+    folder, classes = request.support, listing.classes
+    if listing.loose:
+        raise UserError(
+            f"{listing.loose[0]} lies beside the folders of the classes: put it into the folder of "
+            f"its class, {folder}/CLASS/{listing.loose[0].name}"
+        )
+    if len(classes) < 2:
+        found = f"one, {next(iter(classes))!r}" if classes else "none"
+        raise UserError(
+            f"{folder} needs a folder of pictures for each of at least 2 classes; it has {found}"
+        )
+    counts = {name: len(files) for name, files in classes.items()}
+    wanted = request.shots or trained
+    if few := {name: count for name, count in counts.items() if count < wanted}:
+        raise UserError(
+            f"{wanted} pictures of each class are needed, but {_counted(few)} "
+            f"(a picture's name ends in {', '.join(SUFFIXES)})"
+            + ("" if request.shots else "; give more, or ask for fewer with --shots")
+        )
+    used = request.shots or min(counts.values())
+    left = {name: count - used for name, count in counts.items() if count > used}
+    notes = [
+        f"the first {used} pictures of each class are used, in order of their names; left out are "
+        + ", ".join(f"{count} of {name!r}" for name, count in left.items())
+    ]
+    return {name: files[:used] for name, files in classes.items()}, notes if left else []
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name!r} has {count}" for name, count in counts.items())
+
+
+def _asked(
+    listing: Listing, request: Request, classes: tuple[str, ...]
+) -> tuple[list[Path], list[str] | None]:
+    """The query pictures, and their classes if their folders are named after these."""
+    folders = {name: files for name, files in listing.classes.items() if files}
+    inside = [(file, name) for name, files in folders.items() for file in files]
+    files = [*listing.loose, *(file for file, _ in inside)]
+    if not files:
+        raise UserError(
+            f"there are no pictures in {request.query} (their names end in {', '.join(SUFFIXES)})"
+        )
+    known = [name for name in folders if name in classes]
+    if not known:
+        return files, None
+    strange = [*(f"the folder {name!r}" for name in folders if name not in classes)]
+    strange += [f"the picture {file.name!r}" for file in listing.loose]
+    if strange:
+        raise UserError(
+            f"in {request.query}, {known[0]!r} is named after a class, but {strange[0]} belongs to "
+            "none: put all pictures into folders named after the support's classes, or all "
+            "directly into the query folder"
+        )
+    return files, [name for _, name in inside]
+
+
+def _ignored(*listings: Listing) -> list[str]:
+    ignored = [path for listing in listings for path in listing.ignored]
+    names = ", ".join(path.name for path in ignored[:5]) + (", ..." if len(ignored) > 5 else "")
+    return [f"{len(ignored)} files are no pictures and were passed over: {names}"] * bool(ignored)
+
+
+def _seen_before(support: dict[str, list[Picture]], query: list[Picture]) -> list[str]:
+    known = {picture.digest for group in support.values() for picture in group}
+    twice = [picture.name for picture in query if picture.digest in known]
+    if not twice:
+        return []
+    return [
+        f"{len(twice)} query pictures are support pictures, too ({twice[0]}): their labels are no "
+        "evidence of how good the model is"
+    ]
+
+
+def _statistics(checkpoint: Checkpoint, queries: int) -> list[str]:
+    """Where an answer depends on the other questions, say so."""
+    if not isinstance(checkpoint.settings.make_learner(), WholeNetwork):
+        return []
+    return [
+        f"batch normalisation uses the statistics of the {queries} query pictures together: other "
+        "query pictures can change a label"
+    ]

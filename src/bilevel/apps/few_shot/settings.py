@@ -1,0 +1,211 @@
+"""What decides the numbers of a few-shot training, and what is built of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bilevel.algorithms import DoubleLoop
+from bilevel.apps.few_shot.learners import Formulation, Learner, Model, WholeNetwork
+from bilevel.apps.few_shot.methods import Method, Value, find, flag
+from bilevel.apps.few_shot.networks import FourBlocks
+from bilevel.apps.few_shot.problem import few_shot_problem
+from bilevel.apps.few_shot.tasks import Tasks
+from bilevel.arguments import natural, positive_integer
+from bilevel.datasets import ImageOrigin, Images, catalogue
+from bilevel.errors import UserError
+from bilevel.models.heads.form import Shape
+from bilevel.problem.problem import Problem
+from bilevel.problem.structure import Structure
+
+_NETWORKS = {"four-blocks": FourBlocks}
+_UNSEEN = 2**32  # above every seed of a training: evaluation draws tasks of its own
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that the numbers of a training depend on, except for when it ends.
+
+    Args:
+        data: the images' name.
+        image_shape: channels, height, width.
+        network, filters: the embedding.
+        algorithm: the method's name.
+        options: all of the method's, by name.
+        ways, shots, queries: of the tasks.
+        batch: tasks a step.
+        seed: of the tasks, the network and the head.
+        validate_every, validation_tasks: when accuracy is measured, and on how many tasks.
+    """
+
+    data: str
+    image_shape: tuple[int, int, int]
+    network: str
+    filters: int
+    algorithm: str
+    options: dict[str, Value]
+    ways: int
+    shots: int
+    queries: int
+    batch: int
+    seed: int
+    validate_every: int
+    validation_tasks: int
+
+    def __post_init__(self) -> None:
+        for name in ("filters", "shots", "queries", "batch", "validate_every"):
+            positive_integer(name, getattr(self, name))
+        for name in ("ways", "validation_tasks"):  # one class is no task, one task no interval
+            if positive_integer(name, getattr(self, name)) < 2:
+                raise ValueError(f"{name} must be at least 2, got {getattr(self, name)}")
+        natural("seed", self.seed)
+        if self.network not in _NETWORKS:
+            raise ValueError(f"there is no network {self.network!r}, only {list(_NETWORKS)}")
+        _, height, width = self.image_shape
+        if height != width:
+            raise ValueError(f"images of {height}×{width} pixels: the network needs squares")
+        if set(self.options) != set(self.method.options(self.options)):
+            raise ValueError(f"{self.algorithm} needs {list(self.method.defaults)}")
+
+    @property
+    def method(self) -> Method:
+        return find(self.algorithm)
+
+    def make_algorithm(self) -> DoubleLoop:
+        return self.method.algorithm(self.options)
+
+    def make_learner(self) -> Learner:
+        return self.method.learner(self.options, self.seed)
+
+    def make_embedding(self) -> FourBlocks:
+        channels, size, _ = self.image_shape
+        return _NETWORKS[self.network](channels, size, self.filters, self.seed)
+
+    def formulate(self, shape: Shape, heads: int) -> Formulation:
+        """The losses on tasks of this shape, without any data."""
+        embedding = self.make_embedding()
+        parameters = {name: p.detach() for name, p in embedding.named_parameters()}
+        model = Model(embedding, parameters, embedding.features, shape)
+        return self.make_learner().formulate(model, heads)
+
+    @property
+    def x_size(self) -> int:
+        """How many numbers are learned."""
+        made = self.formulate(Shape(self.ways, self.shots, self.queries), heads=1)
+        size: int = Structure("x", made.x0).size
+        return size
+
+    @property
+    def statistics(self) -> str:
+        """What batch normalisation uses."""
+        if isinstance(self.make_learner(), WholeNetwork):
+            return "the statistics of the task's support images, and then of its query images"
+        return "the statistics of the task's images, support and query together"
+
+    def training_problem(self, images: Images) -> Problem:
+        """Tasks without end."""
+        return self._problem(images, self.seed, self.queries, self.batch)
+
+    def evaluation_problem(
+        self, images: Images, seed: int, queries: int | None = None, together: int = 8
+    ) -> Problem:
+        """Tasks that no training draws.
+
+        Args:
+            images: of the classes to ask about.
+            seed: the same seed gives the same tasks.
+            queries: images a class to ask about; as in training if None.
+            together: tasks that are adapted at a time.
+        """
+        return self._problem(images, _UNSEEN + seed, queries or self.queries, together)
+
+    def _problem(self, images: Images, seed: int, queries: int, batch: int) -> Problem:
+        try:
+            tasks = Tasks(images, self.ways, self.shots, queries, seed=seed)
+        except ValueError as error:
+            raise UserError(f"{self.data}: {error}") from error
+        return few_shot_problem(tasks, self.make_embedding(), self.make_learner(), batch=batch)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON and checkpoints hold it."""
+        return {**asdict(self), "image_shape": list(self.image_shape)}
+
+    @classmethod
+    def read(cls, plain: Mapping[str, Any]) -> Settings:
+        """The reverse of `plain`; ValueError or TypeError if it is anything else."""
+        return cls(**{**plain, "image_shape": tuple(plain["image_shape"])})
+
+    def difference(self, other: Settings) -> list[str]:
+        """What is not the same, as the user would type it: one text an option."""
+        ours, theirs = self._flat(), other._flat()
+        return [
+            f"{flag(name)} {_shown(ours.get(name))} (there: {_shown(theirs.get(name))})"
+            for name in (*ours, *(theirs.keys() - ours.keys()))
+            if ours.get(name) != theirs.get(name)
+        ]
+
+    def _flat(self) -> dict[str, Any]:
+        plain = self.plain()
+        options: dict[str, Any] = plain.pop("options")
+        return {**plain, **options}
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def settle(
+    data: str,
+    algorithm: str,
+    given: Mapping[str, Value | None],
+    *,
+    filters: int | None = None,
+    **others: int,
+) -> Settings:
+    """Settings from what the user said, with everything checked that needs no images.
+
+    Args:
+        data: the images' name.
+        algorithm: the method's name.
+        given: the method's options; None is not given.
+        filters: of the network; None is the usual number for the images' size.
+        others: the remaining settings.
+    """
+    method, origin = find(algorithm), image_set(data)
+    options = method.options(given)
+    check_classes(origin, others["ways"], ("train", "validation"))
+    height, width, channels = origin.shape
+    try:
+        network = FourBlocks(channels, height, filters)
+        return Settings(
+            data=data,
+            image_shape=(channels, height, width),
+            network="four-blocks",
+            filters=len(network.weights[0]),
+            algorithm=algorithm,
+            options=options,
+            **others,
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def image_set(name: str) -> ImageOrigin:
+    """The images by class of this name, not yet loaded."""
+    known = {o.name: o for o in catalogue().values() if isinstance(o, ImageOrigin)}
+    if name not in known:
+        raise UserError(
+            f"there are no images by class named {name!r}; there are {', '.join(known)}"
+        )
+    return known[name]
+
+
+def check_classes(origin: ImageOrigin, ways: int, splits: tuple[str, ...]) -> None:
+    """Refuse tasks of more classes than a split has, before the images are loaded."""
+    for split in splits:
+        if ways > origin.classes[split]:
+            raise UserError(
+                f"--ways {ways} is more than the {origin.classes[split]} {split} classes "
+                f"of {origin.name}"
+            )

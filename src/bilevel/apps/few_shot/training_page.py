@@ -1,0 +1,178 @@
+"""The report of a few-shot training, as one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+
+import bilevel
+from bilevel.apps.few_shot.run_folder import Line
+from bilevel.apps.few_shot.settings import Settings
+from bilevel.report import (
+    Block,
+    Cell,
+    Code,
+    Facts,
+    Notice,
+    Page,
+    Panel,
+    Plots,
+    Section,
+    Table,
+    look,
+)
+
+_AXES = {"Outer steps": "step", "Seconds": "seconds"}
+_TITLES = {"step": "outer steps", "seconds": "seconds, evaluation excluded"}
+_CURVES = (("validation classes", "validation"), ("training classes", "train"))
+
+
+def write_training_page(
+    file: Path,
+    settings: Settings,
+    history: Sequence[Line],
+    notices: Sequence[str],
+    ending: str,
+    command: str,
+) -> None:
+    """The learning curve, and what was run.
+
+    Args:
+        file: to write.
+        settings: of the training.
+        history: its validations.
+        notices: what the reader must not miss.
+        ending: how it ended, in a sentence.
+        command: that was typed.
+    """
+    s = settings
+    title = f"{s.algorithm} on {s.data}, {s.ways}-way {s.shots}-shot"
+    curves: list[Block] = [_curves(history, s), _table(history)] if history else []
+    sections = [
+        Section("Learning curve", [*map(Notice, notices), *curves]),
+        Section("What was run", [_facts(s, ending), Code("The command", command)]),
+    ]
+    Page(title, _lead(history, s), sections).write(file)
+
+
+def _lead(history: Sequence[Line], settings: Settings) -> str:
+    if not history:
+        return "Accuracy was not measured yet."
+    best, last = max(history, key=lambda line: line.validation_accuracy), history[-1]
+    lead = (
+        f"At outer step {last.step:,}, after {last.seconds:,.1f} seconds of training. The highest "
+        f"accuracy on {settings.validation_tasks} tasks of the validation classes is "
+        f"{_accuracy(best, 'validation')}, at step {best.step:,}."
+    )
+    if len(history) == 1:
+        return lead
+    return (
+        f"{lead} It is the highest of {len(history)}, and so a little too good: the accuracy on "
+        "the test classes, by bilevel few-shot evaluate, is the one to report."
+    )
+
+
+def _accuracy(line: Line, split: str) -> str:
+    mean, interval = getattr(line, f"{split}_accuracy"), getattr(line, f"{split}_interval")
+    return f"{100 * mean:.2f} ± {100 * interval:.2f} %"
+
+
+def _curves(history: Sequence[Line], settings: Settings) -> Plots:
+    accuracy = {name: _accuracy_figure(history, axis) for name, axis in _AXES.items()}
+    loss = {name: _loss_figure(history, axis) for name, axis in _AXES.items()}
+    return Plots(
+        [
+            Panel("Accuracy", accuracy, "Accuracy on validation and training classes by step"),
+            Panel("Loss", loss, "Loss on the training batches by step"),
+        ],
+        f"Accuracy: mean over {settings.validation_tasks} tasks of classes that are not trained on "
+        "(validation) and that are (training), the same tasks at each point; the band is the 95 % "
+        "interval. Loss: the cross-entropy of query images, mean over training batches since the "
+        "point before.",
+        choice="Against",
+    )
+
+
+def _accuracy_figure(history: Sequence[Line], axis: str) -> Any:
+    x = [getattr(line, axis) for line in history]
+    figure = go.Figure(layout=_layout(axis, ".0%"))
+    for number, (name, split) in enumerate(_CURVES):
+        mean = [getattr(line, f"{split}_accuracy") for line in history]
+        half = [getattr(line, f"{split}_interval") for line in history]
+        low = [m - h for m, h in zip(mean, half, strict=True)]
+        high = [m + h for m, h in zip(mean, half, strict=True)]
+        edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+        area = {"fill": "tonexty", "fillcolor": look(number).band}
+        figure.add_scatter(x=x, y=low, legendgroup=name, **edge)
+        figure.add_scatter(x=x, y=high, legendgroup=name, **edge, **area)
+        figure.add_scatter(x=x, y=mean, **_line(number, name), hovertemplate="%{y:.2%} at %{x}")
+    return figure
+
+
+def _loss_figure(history: Sequence[Line], axis: str) -> Any:
+    points = [(getattr(line, axis), line.loss) for line in history if line.loss is not None]
+    figure = go.Figure(layout=_layout(axis, ""))
+    x, y = [x for x, _ in points], [y for _, y in points]
+    name, _ = _CURVES[1]
+    figure.add_scatter(x=x, y=y, **_line(1, name), hovertemplate="%{y:.4f} at %{x}")
+    return figure
+
+
+def _layout(axis: str, tickformat: str) -> dict[str, Any]:
+    across = {"title": {"text": _TITLES[axis]}, "rangemode": "tozero"}
+    return {"xaxis": across, "yaxis": {"tickformat": tickformat, "rangemode": "nonnegative"}}
+
+
+def _line(number: int, name: str) -> dict[str, Any]:
+    style = look(number)
+    return {
+        "name": name,
+        "legendgroup": name,
+        "mode": "lines+markers",
+        "line": {"color": style.colour, "dash": style.dash},
+        "marker": {"color": style.colour, "symbol": style.marker, "maxdisplayed": 30},
+    }
+
+
+def _table(history: Sequence[Line]) -> Table:
+    best = max(history, key=lambda line: line.validation_accuracy)
+    rows: list[list[Cell | str | float]] = [
+        [
+            line.step,
+            Cell(f"{line.seconds:,.1f}", line.seconds),
+            Cell("–", float("inf")) if line.loss is None else Cell(f"{line.loss:.4f}", line.loss),
+            Cell(_accuracy(line, "train"), line.train_accuracy),
+            Cell(_accuracy(line, "validation"), line.validation_accuracy, strong=line is best),
+        ]
+        for line in history
+    ]
+    return Table(
+        "Every validation",
+        ["step", "seconds", "loss", "training classes", "validation classes"],
+        rows,
+        "Bold: the model in best.pt.",
+    )
+
+
+def _facts(settings: Settings, ending: str) -> Facts:
+    s = settings
+    channels, height, width = s.image_shape
+    options = {name.replace("_", " "): value for name, value in s.options.items()}
+    return Facts(
+        {
+            "data": s.data,
+            "images": f"{height}×{width}, {channels} channel{'s' * (channels > 1)}",
+            "algorithm": f"{s.algorithm}: {s.method.summary}",
+            **options,
+            "tasks": f"{s.ways}-way {s.shots}-shot, {s.queries} query images a class",
+            "tasks a step": s.batch,
+            "network": f"{s.network}, {s.filters} filters",
+            "batch normalisation": s.statistics,
+            "seed": s.seed,
+            "how it ended": ending,
+            "bilevel": bilevel.__version__,
+        }
+    )

@@ -1,1 +1,0 @@
-"""The `clean` command: from a table with doubtful labels to a report."""

@@ -1,0 +1,299 @@
+"""`bilevel few-shot`: learn to learn from a few images, and use it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bilevel.datasets import ImageClasses
+
+_TRAIN_EPILOG = """
+**Algorithms**: `itd-bio` and `aid-bio` are the paper's (a linear head with a ridge adapts, from
+zero); `aid-bio-increasing` takes ever more inner steps; `fo-itd-bio` is first-order;
+`itd-bio-random-head` is what the authors' published code runs; `anil` learns the head's start, too;
+in `maml` all layers adapt.
+
+**Examples**
+
+`bilevel few-shot train --data fc100`
+
+`bilevel few-shot train --data omniglot --algorithm anil --ways 20 --shots 1 --steps 500`
+
+`bilevel few-shot train --data mini-imagenet --algorithm aid-bio --batch 4 --seconds 3600 -o mini`
+
+The same command again goes on where it was stopped; with more `--steps`, beyond its end. After
+`torchrun --nproc-per-node 2 -m`, two processes share the tasks of each step.
+"""
+
+_EVALUATE_EPILOG = """
+**Examples**
+
+`bilevel few-shot evaluate out/few-shot-fc100-itd-bio/best.pt`
+
+`bilevel few-shot evaluate best.pt --tasks 2000 --queries 15 --json test.json`
+
+`bilevel few-shot evaluate last.pt --split validation`
+"""
+
+_ADAPT_EPILOG = """
+**Example**
+
+With `mine/rose/1.jpg`, ..., `mine/rose/5.jpg`, `mine/tulip/1.jpg`, ... and pictures in `unknown/`:
+
+`bilevel few-shot adapt best.pt --support mine --query unknown --output labelled`
+
+If `unknown/` has folders named `rose`, `tulip`, ..., the accuracy is given, too.
+"""
+
+
+class Split(StrEnum):
+    """Whose classes tasks are drawn from."""
+
+    TEST = "test"
+    VALIDATION = "validation"
+    TRAIN = "train"
+
+
+CheckpointFile = Annotated[
+    Path, typer.Argument(help="best.pt or last.pt of a training.", show_default=False)
+]
+
+
+def register(app: typer.Typer) -> None:
+    group = typer.Typer(
+        help="Learn to learn from a few images; then adapt to pictures of your own.",
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+    )
+    group.command(epilog=_TRAIN_EPILOG)(train)
+    group.command(epilog=_EVALUATE_EPILOG)(evaluate)
+    group.command(epilog=_ADAPT_EPILOG)(adapt)
+    app.add_typer(group, name="few-shot")
+
+
+def train(
+    data: Annotated[str, typer.Option(help="fc100, mini-imagenet or omniglot.")],
+    algorithm: Annotated[str, typer.Option(help="One of those below.")] = "itd-bio",
+    ways: Annotated[int, typer.Option(min=2, help="Classes a task.")] = 5,
+    shots: Annotated[int, typer.Option(min=1, help="Support images a class.")] = 5,
+    queries: Annotated[int, typer.Option(min=1, help="Query images a class.")] = 5,
+    batch: Annotated[int, typer.Option(min=1, help="Tasks a step.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Outer steps in all.")] = 2000,
+    seconds: Annotated[
+        float | None,
+        typer.Option(help="End when the steps took this long, evaluation excluded.", metavar="S"),
+    ] = None,
+    inner_steps: Annotated[
+        int | None, typer.Option(min=1, help="D. \\[default: the algorithm's, as for all below]")
+    ] = None,
+    growth: Annotated[float | None, typer.Option(help="c of aid-bio-increasing.")] = None,
+    inner_lr: Annotated[
+        str | None, typer.Option(help="α, the inner step size, or auto: measured.", metavar="α")
+    ] = None,
+    outer_lr: Annotated[float | None, typer.Option(help="Step size of the outer Adam.")] = None,
+    ridge: Annotated[float | None, typer.Option(help="r, the penalty on the heads.")] = None,
+    cg_steps: Annotated[int | None, typer.Option(min=1, help="N, steps of CG, for AID.")] = None,
+    filters: Annotated[
+        int | None, typer.Option(min=1, help="\\[default: 64 for images up to 32×32, else 32]")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of all that is random.")] = 0,
+    validate_every: Annotated[
+        int, typer.Option(min=1, help="Measure accuracy and save after so many steps.")
+    ] = 100,
+    validation_tasks: Annotated[int, typer.Option(min=2, help="Tasks to measure it on.")] = 200,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of torch.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="\\[default: out/few-shot-...]")
+    ] = None,
+) -> None:
+    """Learn an embedding from which new classes can be told apart after a few images.
+
+    Needs the images: `bilevel data get fc100`. Writes to the output folder:
+
+    - **best.pt**: the model with the highest accuracy on the validation classes;
+
+    - **last.pt**: the last model, and where to go on;
+
+    - **history.jsonl**, **report.html**: the learning curve; **settings.json**: what was run.
+    """
+    import torch
+
+    from bilevel.apps.few_shot.methods import number_or_auto
+    from bilevel.apps.few_shot.run_folder import Limits, RunFolder
+    from bilevel.apps.few_shot.settings import settle
+    from bilevel.apps.few_shot.training_job import prepare
+    from bilevel.cli.memory import keep_freed_memory
+    from bilevel.cli.typed import typed
+    from bilevel.problem.peers import from_environment
+
+    keep_freed_memory()
+    given = {
+        "inner_steps": inner_steps,
+        "growth": growth,
+        "inner_lr": number_or_auto("--inner-lr", inner_lr),
+        **{"outer_lr": outer_lr, "ridge": ridge, "cg_steps": cg_steps},
+    }
+    settings = settle(
+        data,
+        algorithm,
+        given,
+        filters=filters,
+        ways=ways,
+        shots=shots,
+        queries=queries,
+        batch=batch,
+        seed=seed,
+        validate_every=validate_every,
+        validation_tasks=validation_tasks,
+    )
+    folder = RunFolder(output or Path("out") / f"few-shot-{data}-{algorithm}")
+    job = prepare(settings, Limits(steps, seconds), folder, typed())
+    if threads is not None:
+        torch.set_num_threads(threads)
+    with from_environment() as peers:
+        if not peers.leads:
+            job.follow(lambda: _load(data), peers)
+            return
+        _say(job.beginning)
+        ending = job.run(lambda: _load(data), peers)
+    typer.echo(ending.text, err=ending.code != 0)
+    raise typer.Exit(ending.code)
+
+
+def evaluate(
+    checkpoint: CheckpointFile,
+    tasks: Annotated[int, typer.Option(min=2, help="How many to draw.")] = 600,
+    split: Annotated[Split, typer.Option(help="Whose classes to draw from.")] = Split.TEST,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
+    queries: Annotated[
+        int | None, typer.Option(min=1, help="Query images a class. \\[default: as in training]")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the result here.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Measure the accuracy on new tasks: its mean and 95 % interval.
+
+    The model adapts to the support images of each task as it did in training, and is asked about
+    its query images. Batch normalisation uses the statistics of the images that it is given,
+    query images among them: the query images of a task are seen together (transductive). Compare
+    the result with others that were measured so, with the same number of query images.
+    """
+    from bilevel.apps.few_shot.checkpoint import load
+    from bilevel.apps.few_shot.evaluation import Question, check, check_file, write_record
+    from bilevel.apps.few_shot.evaluation import evaluate as measure
+    from bilevel.apps.few_shot.settings import image_set
+    from bilevel.apps.few_shot.terminal import evaluation_table
+    from bilevel.cli.bars import TasksBar
+    from bilevel.cli.memory import keep_freed_memory
+
+    keep_freed_memory()
+    model, question = load(checkpoint), Question(split.value, tasks, seed, queries)
+    check(model, image_set(model.settings.data), question)
+    check_file(json_file)
+    images = _load(model.settings.data)
+    with TasksBar(f"{split} tasks", tasks) as bar:
+        found = measure(model, images, question, bar)
+    _print(evaluation_table(model, question, found))
+    typer.echo(f"Batch normalisation used {model.settings.statistics} (transductive).")
+    if json_file is not None:
+        write_record(json_file, model, question, found)
+        typer.echo(f"result: {json_file}")
+
+
+def adapt(
+    checkpoint: CheckpointFile,
+    support: Annotated[
+        Path, typer.Option(help="A folder with a folder of pictures for each class.")
+    ],
+    query: Annotated[
+        Path,
+        typer.Option(help="A folder of pictures to label; if it has folders by class, to check."),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="A new folder for the results.", metavar="FOLDER")
+    ] = Path("out/few-shot-labels"),
+    shots: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Support pictures of each class to use. \\[default: as many as each class has, if "
+            "not fewer than in training]",
+        ),
+    ] = None,
+    resize: Annotated[
+        bool, typer.Option("--resize", help="Take pictures of different sizes.")
+    ] = False,
+    invert: Annotated[
+        bool,
+        typer.Option("--invert", help="Make black white; omniglot's models know white ink."),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write into a folder that is not empty.")
+    ] = False,
+) -> None:
+    """Adapt a model to a few pictures of classes of your own, and label other pictures.
+
+    Pictures are converted to the model's channels and size. A picture is labelled together with
+    the support pictures alone, so that its label does not depend on the others that are asked
+    about; only `maml` labels all of them together. Writes to the output folder:
+
+    - **labels.csv**: the label of each picture, and the probability of each class;
+
+    - **page.html**: the pictures.
+    """
+    from bilevel.apps.few_shot.checkpoint import load
+    from bilevel.apps.few_shot.labelling import Request, label, prepare, write_table
+    from bilevel.apps.few_shot.labels_page import write_labels_page
+    from bilevel.apps.few_shot.terminal import labels_table, summary
+    from bilevel.cli.bars import TasksBar
+    from bilevel.cli.typed import typed
+    from bilevel.durable.folders import check_folder, filled
+
+    model = load(checkpoint)
+    check_folder(output, force)
+    prepared = prepare(model, Request(support, query, shots, resize, invert))
+    for note in prepared.notes:
+        _say(f"note: {note}")
+    with TasksBar("pictures", len(prepared.query)) as bar:
+        labelled = label(model, prepared, bar)
+    with filled(output) as draft:
+        write_table(draft / "labels.csv", labelled)
+        write_labels_page(draft / "page.html", model, labelled, typed())
+    _print(labels_table(labelled))
+    typer.echo(summary(labelled))
+    typer.echo(f"table: {output / 'labels.csv'}\npage:  {output / 'page.html'}")
+
+
+def _load(data: str) -> ImageClasses:
+    """The images, with a bar for each file that must be got first."""
+    import pooch
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from bilevel.apps.few_shot.settings import image_set
+    from bilevel.cli.commands.data import DownloadBar
+    from bilevel.datasets import data_folder, load_images
+
+    if not image_set(data).missing(data_folder()):
+        return load_images(data)
+    pooch.get_logger().setLevel("WARNING")  # the bar tells what it would
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        return load_images(data, lambda file: DownloadBar(progress, file))
+
+
+def _say(text: str) -> None:
+    """Beside the result: on stderr."""
+    typer.echo(text, err=True)
+
+
+def _print(table: Table) -> None:
+    from rich.console import Console
+
+    Console(soft_wrap=True).print(table)

@@ -1,0 +1,79 @@
+"""`bilevel report`: runs compared on one page."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """What figures are written as."""
+
+    PNG = "png"
+    SVG = "svg"
+    PDF = "pdf"
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(report)
+
+
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Run folders of one experiment, as `bilevel run` writes them.",
+            metavar="RUN",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The page to write.", metavar="FILE")
+    ] = Path("report.html"),
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write figures for print into this folder.",
+            metavar="FOLDER",
+            show_default=False,
+        ),
+    ] = None,
+    formats: Annotated[
+        list[Format] | None,
+        typer.Option(
+            "--format", help="Of the figures; may be repeated. \\[default: png]", show_default=False
+        ),
+    ] = None,
+    unfinished: Annotated[
+        bool,
+        typer.Option("--unfinished", help="Also draw runs that are going on or were broken off."),
+    ] = False,
+) -> None:
+    """Compare the runs of an experiment on one HTML page that needs no network.
+
+    `bilevel report runs/mnist -o report.html` draws losses, accuracies and the hypergradient's
+    norm against seconds, outer steps and oracle counts: the mean over seeds and their range.
+
+    `bilevel report runs/mnist runs/mnist-more-seeds -o report.html` takes several folders of the
+    same experiment together.
+
+    `bilevel report runs/mnist --figures figures --format pdf --format png` also writes figures
+    in single and double column width.
+    """
+    from bilevel.errors import UserError
+    from bilevel.lab.comparison.comparison import compare
+    from bilevel.lab.comparison.figures import write_figures
+    from bilevel.lab.comparison.page import experiment_page
+    from bilevel.lab.comparison.runs import read_run
+
+    if formats and figures is None:
+        raise UserError("--format is for figures; say where to put them with --figures FOLDER")
+    comparison = compare([read_run(folder) for folder in runs], unfinished=unfinished)
+    experiment_page(comparison).write(output)
+    typer.echo(f"report: {output}")
+    if figures is not None:
+        files = write_figures(comparison, figures, formats or [Format.PNG])
+        typer.echo(f"figures: {len(files)} in {figures}")

@@ -1,0 +1,1 @@
+"""Files and runs that survive a kill: whole files, folders, locks, sealed data, signals."""

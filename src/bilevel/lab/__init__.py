@@ -1,0 +1,1 @@
+"""Research: tasks, experiments, sweeps, comparisons, and the paper's figures and tables."""

@@ -1,0 +1,129 @@
+"""Powers of κ and of 1/ε from measured prices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from bilevel.lab.complexity.measure import COUNTS, Trial, cheapest
+from bilevel.lab.complexity.methods import Method
+from bilevel.lab.complexity.studies import Study
+
+Trials = dict[tuple[str, float, int], list[Trial]]  # by method's name, κ and seed
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """A mean over seeds with its 95 % interval, which is infinite for a single seed."""
+
+    mean: float
+    low: float
+    high: float
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Exponent:
+        """By Student's t.
+
+        Example:
+            >>> e = Exponent.of([1.0, 2.0, 3.0])
+            >>> round(e.mean, 3), round(e.low, 3), round(e.high, 3)
+            (2.0, -0.484, 4.484)
+        """
+        mean, n = float(np.mean(values)), len(values)
+        if n < 2:
+            return Exponent(mean, -math.inf, math.inf)
+        half = float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1)) / math.sqrt(n)
+        return Exponent(mean, mean - half, mean + half)
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """count = C κ^p ε^−q.
+
+    Args:
+        kappa: p.
+        epsilon: q.
+        missing: how many (κ, ε, seed) were not reached, and so left out.
+        measured: how many were.
+        misfit: the root mean squared residual, as a factor.
+    """
+
+    kappa: Exponent
+    epsilon: Exponent
+    missing: int
+    measured: int
+    misfit: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one seed paid."""
+
+    kappa: float
+    epsilon: float
+    seed: int
+    count: float
+    label: str
+
+
+def points(study: Study, trials: Trials, method: Method, count: str) -> list[Point]:
+    """What the cheapest candidates paid, where ε was reached: a count, or "steps"."""
+    found = []
+    for kappa in study.kappas:
+        for seed in range(study.seeds):
+            for number, epsilon in enumerate(study.epsilons):
+                best = cheapest(trials[method.name, kappa, seed], number)
+                if best is not None:  # a count of 0 has no logarithm
+                    found.append(Point(kappa, epsilon, seed, max(1, best[1][count]), best[0]))
+    return found
+
+
+def powers(found: Sequence[Point]) -> tuple[float, float, float]:
+    """p, q and the misfit by least squares in logarithms.
+
+    Example:
+        >>> grid = [Point(k, e, 0, 3 * k**2 / e, "") for k in (2.0, 4.0) for e in (1.0, 0.1)]
+        >>> [round(number, 6) for number in powers(grid)]
+        [2.0, 1.0, 1.0]
+    """
+    A = np.array([[1.0, math.log(p.kappa), -math.log(p.epsilon)] for p in found])
+    b = np.log([p.count for p in found])
+    solution, *_ = np.linalg.lstsq(A, b, rcond=None)
+    residual = float(np.sqrt(np.mean((A @ solution - b) ** 2)))
+    return float(solution[1]), float(solution[2]), math.exp(residual)
+
+
+def fit(study: Study, trials: Trials, method: Method, count: str) -> Fit | None:
+    """One fit a seed; None where a seed has too little for one."""
+    found = points(study, trials, method, count)
+    by_seed = [[p for p in found if p.seed == seed] for seed in range(study.seeds)]
+    enough = all(
+        len({p.kappa for p in own}) > 1 and len({p.epsilon for p in own}) > 1 for own in by_seed
+    )
+    if not enough:
+        return None
+    fits = [powers(own) for own in by_seed]
+    whole = len(study.kappas) * len(study.epsilons) * study.seeds
+    return Fit(
+        kappa=Exponent.of([p for p, _, _ in fits]),
+        epsilon=Exponent.of([q for _, q, _ in fits]),
+        missing=whole - len(found),
+        measured=len(found),
+        misfit=float(np.mean([misfit for _, _, misfit in fits])),
+    )
+
+
+def fits(study: Study, trials: Trials) -> dict[tuple[str, str], Fit | None]:
+    """By method's name and count, with "steps" for the outer steps."""
+    return {
+        (method.name, count): fit(study, trials, method, count)
+        for method in study.methods
+        for count in ("steps", *COUNTS)
+    }

@@ -1,0 +1,187 @@
+"""The measured tables as one HTML page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+
+from bilevel import report
+from bilevel.lab.complexity.curves import AXES, curve
+from bilevel.lab.complexity.descent import exact_powers
+from bilevel.lab.complexity.family import descent_order
+from bilevel.lab.complexity.fits import Trials, fit
+from bilevel.lab.complexity.measure import COUNTS, cheapest
+from bilevel.lab.complexity.promises import promise
+from bilevel.lab.complexity.studies import Cell, Study
+from bilevel.lab.complexity.tables import COLUMNS, NAMES, Line, heading, lines
+from bilevel.lab.complexity.verdicts import Standing
+from bilevel.report import Block, Code, Facts, Notice, Page, Panel, Plots, Section, Table, look
+
+_LEAD = (
+    "Gradients, cross products and Hessian-vector products until ‖∇Φ‖² ≤ ε, on problems made to "
+    "be as hard as the theory allows; powers of κ and of 1/ε by least squares in logarithms, with "
+    "95 % intervals over the seeds of the problems. The paper's orders are upper bounds."
+)
+_READING = (
+    "paper: the order in the paper's table, without logarithms. theorem here: what its theorem "
+    "gives for this family (with ρ = τ = 0, L_Φ is κ² and not κ³). family: what exact gradient "
+    "descent must show with these settings. attains: the interval lies within 0.3 of the order, or "
+    "reaches above it; within: it lies below that; above: all of it lies more than 0.3 above; not "
+    "above: it is too wide to tell more."
+)
+_INSTRUMENT = (
+    "Exact gradient descent on Φ must show the predicted powers: that is the truth of the "
+    "instrument. Methods with good hypergradients and a step of order 1/L_Φ follow it."
+)
+_HOW = (
+    "A method has reached ε when ‖∇Φ(x_k)‖², by its closed form, is at most ε in the mean over "
+    "the last half of its outer steps. Looking is not counted.",
+    "Each method tries a few outer steps (stocBiO: batch sizes) and pays only for the cheapest by "
+    "the sum of all four counts, chosen for each κ, ε and seed. Loop counts scale as the theorems "
+    "say. A count of a stochastic method is in samples.",
+    "‖∇Φ‖² of gradient descent decays as a power of the steps along a valley without end, while a "
+    "steep wall across it forbids steps much longer than 1/L_Φ. docs/complexity.md derives the "
+    "family and says what limits it.",
+    "HV of stocBiO is κ⁶ε⁻² in the paper's table, but κ⁷ε⁻² by its proof (docs/errata.md, 2), and "
+    "so κ⁶ε⁻² for ρ = τ = 0.",
+)
+_PLANS = ("aid-bio", "itd-bio", "stocbio")
+_LETTERS = ("β", "D", "N", "Q", "S", "D_f", "D_g", "B")
+
+
+def write_page(
+    file: Path, studies: Sequence[Study], found: Mapping[str, Trials], command: str
+) -> None:
+    """Tables, plots, settings and the theorems' own numbers."""
+    sections = [_section(study, found[study.name]) for study in studies]
+    sections.append(Section("How it was measured", [*_HOW, Code("The command", command)]))
+    Page("Complexity of bilevel methods, measured", _LEAD, sections).write(file)
+
+
+def _section(study: Study, trials: Trials) -> Section:
+    made = lines(study, trials)
+    missing = any(line.fit is None or line.fit.missing for line in made)
+    blocks: list[Block] = [
+        *([Notice("Some runs did not reach ε: the verdicts say how many.")] if missing else []),
+        _table(study, made),
+        _plots(study, trials),
+        _instrument(study, trials),
+        Facts({m.title: m.settings for m in study.methods}, "What was set"),
+        _chosen(study, trials),
+        _promises(study, trials),
+    ]
+    return Section(heading(study), blocks)
+
+
+def _table(study: Study, made: Sequence[Line]) -> Table:
+    ranges = (
+        f"κ from {study.kappas[0]:g} to {study.kappas[-1]:g}, ε from {study.epsilons[0]:g} to "
+        f"{study.epsilons[-1]:g}, {study.seeds} seeds."
+    )
+    return Table(ranges, COLUMNS, [_row(line) for line in made], note=_READING)
+
+
+def _row(line: Line) -> list[report.Cell | str]:
+    *texts, of_kappa, of_epsilon, verdict = line.texts
+    powers = [report.Cell(of_kappa), report.Cell(of_epsilon)]
+    if line.fit is not None:
+        powers = [report.Cell(str(e), e.mean) for e in (line.fit.kappa, line.fit.epsilon)]
+    return [*texts, *powers, report.Cell(verdict, strong=verdict.startswith(Standing.ABOVE))]
+
+
+def _plots(study: Study, trials: Trials) -> Plots:
+    panels = [
+        Panel(
+            NAMES[count],
+            {AXES[axis]: _figure(study, trials, count, axis) for axis in AXES},
+            f"{NAMES[count]} of each method against κ and against 1/ε; the table has the powers.",
+        )
+        for count in COUNTS
+    ]
+    return Plots(
+        panels,
+        f"Against κ for ε = {study.epsilons[-1]:g}, against 1/ε for κ = {study.kappas[-1]:g}: the "
+        "geometric mean over seeds, and the band from the lowest to the highest seed.",
+        choice="Against",
+    )
+
+
+def _figure(study: Study, trials: Trials, count: str, axis: str) -> Any:
+    inverse = [1 / epsilon for epsilon in study.epsilons]
+    places = study.kappas if axis == "kappa" else inverse
+    ticks = {"tickvals": places, "ticktext": [f"{place:.3g}" for place in places]}
+    figure = go.Figure(
+        layout={
+            "xaxis": {"title": {"text": AXES[axis]}, "type": "log", "hoverformat": ".3~g", **ticks},
+            "yaxis": {"type": "log", "hoverformat": ",.0f", "dtick": 1},
+        }
+    )
+    for number, method in enumerate(study.methods):
+        made, style = curve(study, trials, method, count, axis), look(number)
+        edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+        area = {"fill": "tonexty", "fillcolor": style.band}
+        figure.add_scatter(x=made.x, y=made.low, legendgroup=method.title, **edge)
+        figure.add_scatter(x=made.x, y=made.high, legendgroup=method.title, **edge, **area)
+        figure.add_scatter(
+            x=made.x,
+            y=made.mean,
+            name=method.title,
+            legendgroup=method.title,
+            mode="lines+markers",
+            line={"color": style.colour, "dash": style.dash, "width": 2},
+            marker={"color": style.colour, "symbol": style.marker, "size": 7},
+            hovertemplate="%{y} at %{x}",
+        )
+    return figure
+
+
+def _instrument(study: Study, trials: Trials) -> Table:
+    """Outer steps: what must come out, what exact descent shows, and what the methods show."""
+    a = descent_order()
+    rows = [
+        ["predicted", f"{study.steepness + 2 * a - 2:.2f}", f"{a:.2f}"],
+        ["exact gradient descent, β = 1/L_Φ", *map(str, exact_powers(study))],
+    ]
+    for method in study.methods:
+        found = fit(study, trials, method, "steps")
+        powers = ["–", "–"] if found is None else [str(found.kappa), str(found.epsilon)]
+        rows.append([method.title, *powers])
+    return Table("Outer steps", ["", "power of κ", "power of 1/ε"], rows, note=_INSTRUMENT)
+
+
+def _chosen(study: Study, trials: Trials) -> Table:
+    last = len(study.epsilons) - 1
+    rows = []
+    for method in study.methods:
+        row = [method.title]
+        for kappa in study.kappas:
+            own = [trials[method.name, kappa, seed] for seed in range(study.seeds)]
+            labels = Counter(best[0] for runs in own if (best := cheapest(runs, last)))
+            row.append(", ".join(f"{name} ({n})" for name, n in labels.most_common()) or "none")
+        rows.append(row)
+    return Table(
+        f"The cheapest candidate for ε = {study.epsilons[-1]:g}, and for how many seeds",
+        ["method", *(f"κ = {kappa:g}" for kappa in study.kappas)],
+        rows,
+    )
+
+
+def _promises(study: Study, trials: Trials) -> Table:
+    """The theorems' numbers at the greatest κ and the smallest ε beside the measured ones."""
+    epsilon, kappa, rows = study.epsilons[-1], study.kappas[-1], []
+    for method in (method for method in study.methods if method.name in _PLANS):
+        made = promise(Cell(study, method, kappa, 0).family(), method.name, epsilon)
+        best = cheapest(trials[method.name, kappa, 0], len(study.epsilons) - 1)
+        letters = [f"{row.letter} = {row.value:.3g}" for row in made.rows if row.letter in _LETTERS]
+        steps = "–" if best is None else f"{best[1].steps:,}"
+        rows.append([method.title, f"{made.steps:,}", steps, ", ".join(letters)])
+    return Table(
+        f"What the theorems ask for at κ = {kappa:g} and ε = {epsilon:g} (seed 0)",
+        ["method", "K by its theorem", "K measured", "other numbers of the theorem"],
+        rows,
+        note="By bilevel.theory.plan with the family's constants: safe, and far from needed.",
+    )

@@ -1,0 +1,258 @@
+"""Run an experiment: every algorithm on every seed, into a folder."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from bilevel.algorithms import DoubleLoop
+from bilevel.durable import interruption
+from bilevel.errors import UserError
+from bilevel.lab.experiments.experiment import Budget, Experiment
+from bilevel.lab.experiments.folder import Beginning, RunFolder, RunLog
+from bilevel.lab.tasks.base import Instance, Measure, Task
+from bilevel.numerics.vectors import norm
+from bilevel.oracles import Counts
+from bilevel.problem.peers import Alone, Peers
+from bilevel.problem.problem import Problem
+from bilevel.problem.sharding import shard
+from bilevel.problem.structure import Variables
+from bilevel.runs.checkpoints.identity import Identity, differences, identity_of_run
+from bilevel.runs.minimize import Progress, minimize
+from bilevel.runs.progress import Callback
+from bilevel.runs.result import Past, Result, Status
+
+Notify = Callable[[str, float, int], None]  # what runs, how many runs are done, of how many
+NEVER = 10**12  # steps
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+_GROWTH = 1.1  # from one evaluation to the next, in seconds or steps
+_FINEST = 1 / 500  # of the budget: the least pause between two evaluations
+_LONGEST = 5.0  # seconds between two evaluations, unless their number is given
+_SAVE_SECONDS = 60.0  # the most that a crash can lose
+
+
+def run_experiment(
+    experiment: Experiment,
+    folder: Path,
+    command: str,
+    notify: Notify = lambda what, done, total: None,
+    peers: Peers | None = None,
+) -> RunFolder:
+    """Run what is not yet done of an experiment.
+
+    An interrupted run goes on from its last checkpoint. Algorithms take turns on one seed
+    before the next, so that a busy machine is not one algorithm's bad luck.
+
+    Args:
+        experiment: what to run.
+        folder: where its results go; see `bilevel.lab.experiments.folder`.
+        command: what the user typed, for the record.
+        notify: told of the progress.
+        peers: the processes that share each run's rows, of which this one leads; the others call
+            `follow_experiment`. Alone by default.
+
+    Raises:
+        Interrupted: a signal ended it inside `bilevel.interruption.graceful()`.
+        UserError: the folder cannot be written to, is in use, or holds another experiment.
+    """
+    results = RunFolder(folder)
+    with results.locked(), torch_threads(experiment.threads):
+        results.open(experiment, command)
+        _run_all(experiment, results, notify, peers or Alone())
+    return results
+
+
+def follow_experiment(experiment: Experiment, peers: Peers) -> None:
+    """Do this process's share of each run that the leader of `run_experiment` begins."""
+    data = experiment.task().load(experiment.data)
+    with torch_threads(experiment.threads):
+        for seed in experiment.seeds:
+            for contestant in experiment.algorithms:
+                if not peers.told(None):
+                    continue
+                interruption.current().check()
+                problem = shard(experiment.task(contestant).build(data, seed).problem, peers)
+                result = _minimize(problem, contestant.make(), seed, experiment.budget)
+                if result.status is Status.INTERRUPTED:
+                    interruption.current().check()
+                    return
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Let torch use so many threads inside; None changes nothing."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _run_all(experiment: Experiment, results: RunFolder, notify: Notify, peers: Peers) -> None:
+    data = experiment.task().load(experiment.data)
+    total, done = len(experiment.seeds) * len(experiment.algorithms), 0
+    for seed in experiment.seeds:
+        built: dict[Task, Instance] = {}
+        for contestant in experiment.algorithms:
+            log = results.log(contestant.label, seed)
+            tell = functools.partial(
+                _tell, notify, f"{experiment.name}: {contestant.label}, seed {seed}", done, total
+            )
+            if peers.told(not log.done):
+                task = experiment.task(contestant)
+                interruption.current().check()
+                if task not in built:
+                    whole = task.build(data, seed)
+                    built[task] = replace(whole, problem=shard(whole.problem, peers))
+                result = run_one(
+                    built[task],
+                    contestant.make(),
+                    seed,
+                    experiment.budget,
+                    log,
+                    tell,
+                    CLOCKS[experiment.clock],
+                )
+                if result.status is Status.INTERRUPTED:
+                    interruption.current().check()
+            tell(1.0)
+            done += 1
+
+
+def run_one(
+    instance: Instance,
+    algorithm: DoubleLoop,
+    seed: int,
+    budget: Budget,
+    log: RunLog,
+    advance: Callable[[float], None] = lambda spent: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Result:
+    """Run one algorithm on one seed into its log.
+
+    Args:
+        instance: the problem and its measures.
+        algorithm: what solves it.
+        seed: of the batches.
+        budget: when to stop.
+        log: where the results go; if it holds an interrupted run, that goes on.
+        advance: told which fraction of the budget is spent.
+        clock: what tells the seconds.
+    """
+    start = log.begin()
+    problem = instance.problem
+    identity = identity_of_run(problem, algorithm, {"seed": seed})
+    if changed := differences(start.identity or identity, identity):
+        raise UserError(
+            f"{log.folder} holds the checkpoint of another run: {'; '.join(changed)}. Choose "
+            "another folder, or delete it."
+        )
+    measure_after = functools.partial(instance.measure_after, algorithm)
+    recorder = Recorder(measure_after, budget, log, start, advance, identity)
+    if start.last is None:
+        x0 = problem.x_structure.unflatten(problem.x0)
+        recorder.write(0, 0.0, None, Counts(), x0, problem.y_structure.unflatten(problem.y0))
+    callbacks: list[Callback] = [recorder]
+    result = _minimize(problem, algorithm, seed, budget, callbacks, start.past, clock)
+    if result.status is Status.INTERRUPTED:
+        log.save(replace(result.past, history=()), identity)
+        return result
+    recorder.finish(result)
+    log.finish(result)
+    return result
+
+
+def _minimize(
+    problem: Problem,
+    algorithm: DoubleLoop,
+    seed: int,
+    budget: Budget,
+    callbacks: Iterable[Callback] = (),
+    after: Past | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Result:
+    return minimize(
+        problem,
+        algorithm,
+        steps=budget.steps or NEVER,
+        seconds=budget.seconds,
+        seed=seed,
+        callbacks=callbacks,
+        evaluate_every=NEVER,
+        after=after,
+        clock=clock,
+    )
+
+
+class Recorder:
+    """A callback that measures at growing distances, and keeps what a crash must not lose."""
+
+    def __init__(
+        self,
+        measure_after: Callable[[int], Measure],
+        budget: Budget,
+        log: RunLog,
+        start: Beginning,
+        advance: Callable[[float], None],
+        identity: Identity | None = None,
+    ) -> None:
+        self._measure_after, self._budget, self._log = measure_after, budget, log
+        self._advance, self._identity = advance, identity or {}
+        self._last_step = 0 if start.last is None else start.last["step"]
+        self._last_seconds = 0.0 if start.last is None else start.last["seconds"]
+        self._saved = time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        record = progress.record
+        is_due = self._is_due(record.step, record.seconds)
+        if is_due:
+            size = record.hypergradient_norm
+            self.write(record.step, record.seconds, size, record.counts, progress.x, progress.y)
+        if is_due or time.monotonic() - self._saved > _SAVE_SECONDS:
+            self._log.save(Past(progress.state, record.seconds, record.counts), self._identity)
+            self._saved = time.monotonic()
+        self._advance(self._budget.spent(record.step, record.seconds))
+
+    def finish(self, result: Result) -> None:
+        """Measure where the run has ended, unless that was done."""
+        past, h = result.past, result.state.hypergradient
+        if past.state.step > self._last_step and h is not None:
+            self.write(past.state.step, past.seconds, norm(h), past.counts, result.x, result.y)
+
+    def write(
+        self,
+        step: int,
+        seconds: float,
+        hypergradient_norm: float | None,
+        counts: Counts,
+        x: Variables,
+        y: Variables,
+    ) -> None:
+        """Measure, and write a line."""
+        line = {"step": step, "seconds": seconds, "hypergradient_norm": hypergradient_norm}
+        line |= {**self._measure_after(step)(x, y), **counts}
+        self._log.append(line)
+        self._last_step, self._last_seconds = step, seconds
+
+    def _is_due(self, step: int, seconds: float) -> bool:
+        waited = seconds - self._last_seconds
+        if self._budget.evaluations is not None:
+            spent = self._budget.spent(step, seconds) - self._budget.spent(
+                self._last_step, self._last_seconds
+            )
+            return spent >= 1 / self._budget.evaluations
+        if self._budget.seconds is None:
+            return waited >= _LONGEST or step >= self._last_step * _GROWTH
+        pause = max(self._last_seconds * (_GROWTH - 1), self._budget.seconds * _FINEST)
+        return waited >= min(pause, _LONGEST)
+
+
+def _tell(notify: Notify, what: str, done: int, total: int, spent: float) -> None:
+    notify(what, done + spent, total)

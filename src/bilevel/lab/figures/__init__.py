@@ -1,0 +1,29 @@
+"""The figures that can be reproduced: one file each, found by being in this folder.
+
+A file `figure_7.py` with `FIGURE = Figure(...)` makes `bilevel reproduce figure-7` work.
+"""
+
+import importlib
+import pkgutil
+
+from bilevel.errors import UserError
+from bilevel.lab.experiments.verdicts import Figure
+
+
+def figure_names() -> list[str]:
+    """Their names.
+
+    Example:
+        >>> figure_names()
+        ['figure-2', 'figure-3', 'figure-4a', 'figure-4b', 'figure-5', 'figure-6']
+    """
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+
+
+def find_figure(name: str) -> Figure:
+    """The figure of this name."""
+    if name not in figure_names():
+        raise UserError(f"there is no figure {name!r}; there are {', '.join(figure_names())}")
+    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    figure: Figure = module.FIGURE
+    return figure

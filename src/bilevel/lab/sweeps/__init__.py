@@ -1,0 +1,1 @@
+"""Searches over settings, shared by processes that may be killed."""

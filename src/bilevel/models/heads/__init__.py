@@ -1,0 +1,1 @@
+"""Few-shot learning: an embedding outside, linear heads or whole networks inside."""

@@ -1,0 +1,1 @@
+"""Weighted, regularised softmax regression, dense or sparse, with all its derivatives."""

@@ -1,0 +1,153 @@
+"""The two products that softmax regression is made of: X W and X'R."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from bilevel.problem.sources import Rows, scipy_csr, torch_csr
+from bilevel.problem.stored.base import StoredRows
+
+
+class Design(ABC):
+    """The rows of a data matrix X (n, p)."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def push(self, W: Tensor) -> Tensor:
+        """X W: (n, c) from (p, c)."""
+
+    @abstractmethod
+    def pull(self, R: Tensor) -> Tensor:
+        """X'R: (p, c) from (n, c)."""
+
+    @abstractmethod
+    def pull_squared(self, R: Tensor) -> Tensor:
+        """(X∘X)'R: (p, c) from (n, c)."""
+
+    @abstractmethod
+    def gram(self) -> Tensor | None:
+        """X'X/n, or nearly, if that is cheap to keep; else None."""
+
+    @abstractmethod
+    def take(self, rows: Rows) -> Design:
+        """Some of the rows; all, for None."""
+
+
+_GRAM_LIMIT = 4000  # features up to which X'X is kept and factorised
+_GRAM_ROWS = 8  # rows a feature that it is made of: more cost more than they save in CG
+_LEAST_ROWS = 4000
+
+
+class DenseDesign(Design):
+    def __init__(self, X: Tensor) -> None:
+        self._X = X
+        self._gram: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self._X)
+
+    def push(self, W: Tensor) -> Tensor:
+        return self._X @ W
+
+    def pull(self, R: Tensor) -> Tensor:
+        # For a tall X and a thin R, R'X is several times faster than X'R.
+        return (R.T @ self._X).T
+
+    def pull_squared(self, R: Tensor) -> Tensor:
+        return (R.T @ self._X.square()).T
+
+    def gram(self) -> Tensor | None:
+        if self._gram is None and self._X.shape[1] <= _GRAM_LIMIT:
+            enough = max(_LEAST_ROWS, _GRAM_ROWS * self._X.shape[1])
+            some = self._X[:: max(1, len(self) // enough)]
+            self._gram = some.T @ some / len(some)
+        return self._gram
+
+    def take(self, rows: Rows) -> Design:
+        return self if rows is None else DenseDesign(self._X[rows])
+
+
+class SparseDesign(Design):
+    """X in CSR form, with its transpose kept for the whole matrix."""
+
+    def __init__(self, X: Tensor) -> None:
+        self._X = X
+        self._scipy = scipy_csr(X)
+        self._transposed: Tensor | None = None
+
+    def __len__(self) -> int:
+        return self._X.shape[0]
+
+    def push(self, W: Tensor) -> Tensor:
+        return self._X @ W
+
+    def pull(self, R: Tensor) -> Tensor:
+        return self._transpose() @ R
+
+    def pull_squared(self, R: Tensor) -> Tensor:
+        return torch_csr(self._scipy.T.tocsr().power(2)) @ R
+
+    def gram(self) -> None:
+        return None
+
+    def take(self, rows: Rows) -> Design:
+        return self if rows is None else SparseDesign(torch_csr(self._scipy[rows.numpy()]))
+
+    def _transpose(self) -> Tensor:
+        if self._transposed is None:
+            self._transposed = torch_csr(self._scipy.T.tocsr())
+        return self._transposed
+
+
+class StoredDesign(Design):
+    """X in a file: a batch is read, a product with all rows reads them block by block.
+
+    In memory are a block and the thin factors, (n, c) and (p, c).
+    """
+
+    def __init__(self, X: StoredRows) -> None:
+        self._X = X
+        self._gram: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self._X)
+
+    def push(self, W: Tensor) -> Tensor:
+        product = W.new_empty(len(self), W.shape[1])
+        for rows, block in self._X.blocks():
+            torch.mm(block, W, out=product[rows])
+        return product
+
+    def pull(self, R: Tensor) -> Tensor:
+        total = R.new_zeros(R.shape[1], self._X.shape[1])
+        for rows, block in self._X.blocks():
+            total.addmm_(R[rows].T, block)
+        return total.T
+
+    def pull_squared(self, R: Tensor) -> Tensor:
+        total = R.new_zeros(R.shape[1], self._X.shape[1])
+        for rows, block in self._X.blocks():
+            total.addmm_(R[rows].T, block.square())
+        return total.T
+
+    def gram(self) -> Tensor | None:
+        if self._gram is None and self._X.shape[1] <= _GRAM_LIMIT:
+            total = torch.zeros(self._X.shape[1], self._X.shape[1], dtype=self._X.dtype)
+            for _, block in self._X.blocks():
+                total.addmm_(block.T, block)
+            self._gram = total.div_(len(self))
+        return self._gram
+
+    def take(self, rows: Rows) -> Design:
+        return self if rows is None else DenseDesign(self._X.take(rows))
+
+
+def design(X: Tensor | StoredRows) -> Design:
+    if isinstance(X, StoredRows):
+        return StoredDesign(X)
+    return SparseDesign(X) if X.is_sparse_csr else DenseDesign(X)

@@ -1,0 +1,1 @@
+"""Vectors and spectra: what solvers share and nobody else needs to know."""

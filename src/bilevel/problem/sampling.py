@@ -1,0 +1,210 @@
+"""Random rows: seeded streams, one for each role that a batch can play.
+
+Proposition 3 of the paper needs the batches of different roles to be independent. A stream is
+keyed by (seed, outer step, role), so the state of a run holds no generator: whoever knows the
+seed and the step draws the same rows, in a resumed run or in another process. Philox, a generator
+made of a key and a counter, is made for that: each draw of a stream is one of its counters. The
+first few single numbers of all roles come from one counter, in places of their own: for methods on
+single samples, to set the generator for each role would take longer than their arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from threading import local
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.random import Generator, Philox
+from torch import Tensor
+
+from bilevel.arguments import positive_integer
+from bilevel.problem.sources import Rows
+
+Role = Literal["inner", "outer", "hessian", "cross", "curvature"]
+_KEYS = {"inner": 0, "outer": 1, "hessian": 2, "cross": 3, "truncation": 4, "curvature": 5}
+_SHARED = 6  # the key of what all roles share
+_FEW = 16  # numbers that each role has there
+_AHEAD = 16  # steps whose shared numbers are made at once
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """How many rows a batch has, by role; None is all rows.
+
+    Args:
+        inner: S, the rows of one inner step.
+        outer: D_F, the rows of the outer gradient.
+        hessian: B, the rows of one Hessian-vector product.
+        cross: D_G, the rows of the cross product.
+    """
+
+    inner: int | None = None
+    outer: int | None = None
+    hessian: int | None = None
+    cross: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            size = getattr(self, field.name)
+            if size is not None:
+                positive_integer(f"the batch size for {field.name!r} (None for all rows)", size)
+
+    @property
+    def samples_outside(self) -> bool:
+        """Whether the outer gradient or the cross product is on a batch."""
+        return (self.outer, self.cross) != (None, None)
+
+    @staticmethod
+    def of(batch: int | Mapping[str, int | None] | BatchSizes | str | None) -> BatchSizes:
+        """One size for every role, or sizes by role.
+
+        Example:
+            >>> BatchSizes.of({"inner": 8, "outer": 16})
+            BatchSizes(inner=8, outer=16, hessian=None, cross=None)
+        """
+        if isinstance(batch, BatchSizes):
+            return batch
+        if isinstance(batch, Mapping):
+            known = {field.name for field in fields(BatchSizes)}
+            if unknown := set(batch) - known:
+                raise ValueError(
+                    f"unknown batch roles {sorted(unknown)}; there are {sorted(known)}"
+                )
+            return BatchSizes(**batch)
+        if isinstance(batch, str):
+            raise ValueError(
+                f"batch must be a number of rows, sizes by role or None, got {batch!r}"
+            )
+        return _of_one_size(batch)
+
+
+@cache  # algorithms ask at each outer step
+def _of_one_size(size: int | None) -> BatchSizes:
+    return BatchSizes(size, size, size, size)
+
+
+class Streams:
+    """The random choices of one outer step."""
+
+    def __init__(
+        self, seed: int, step: int, inner_rows: int | None, outer_rows: int | None
+    ) -> None:
+        self._key = (seed, step)
+        self._rows = {
+            "inner": inner_rows,
+            "outer": outer_rows,
+            "hessian": inner_rows,
+            "cross": inner_rows,
+            "curvature": inner_rows,
+        }
+        self._drawn = dict.fromkeys(_KEYS, 0)
+        self._shared: list[int] = []
+        self._used = dict.fromkeys(_KEYS, 0)
+
+    def available(self, role: Role) -> int | None:
+        """How many rows a batch of this role is drawn from; None if there are no data."""
+        return self._rows[role]
+
+    def rows(self, role: Role, size: int | None) -> Rows:
+        """A fresh batch: `size` different rows, uniform, independent of every other batch.
+
+        All rows (None) when `size` is None, or when the loss has no data to draw from.
+        """
+        rows = self._rows[role]
+        if size is None or rows is None:
+            return None
+        if size > rows:
+            raise ValueError(
+                f"a batch of {size} rows was asked for role {role!r}, but the data have only "
+                f"{rows}: use a smaller batch, or None for all rows"
+            )
+        if size == 1:
+            return _tensor(self._singles(role, rows, 1))
+        generator = self._generator(role)
+        return torch.from_numpy(generator.choice(rows, size, replace=False, shuffle=False))
+
+    def batches(self, role: Role, size: int | None, count: int) -> list[Rows]:
+        """So many fresh batches at once, which is faster than one after another."""
+        rows = self._rows[role]
+        if size is None or rows is None or size * size > rows:
+            return [self.rows(role, size) for _ in range(count)]
+        if size == 1:
+            return list(_tensor(self._singles(role, rows, count)).view(count, 1).unbind())
+        generator = self._generator(role)
+        drawn = generator.integers(rows, size=(count, size))
+        while len(repeated := np.flatnonzero(_repeats(drawn))):  # few: it is small
+            drawn[repeated] = generator.integers(rows, size=(len(repeated), size))
+        return list(torch.from_numpy(drawn).unbind())
+
+    def of_sizes(self, role: Role, sizes: Sequence[int | None]) -> list[Rows]:
+        """Fresh batches of these sizes."""
+        if len(set(sizes)) == 1:
+            return self.batches(role, sizes[0], len(sizes))
+        return [self.rows(role, size) for size in sizes]
+
+    def below(self, bound: int) -> int:
+        """A uniform integer from {0, ..., bound - 1}: where a truncated series ends."""
+        return self._singles("truncation", bound, 1)[0]
+
+    def _singles(self, role: str, bound: int, count: int) -> list[int]:
+        """So many uniform integers from {0, ..., bound - 1}."""
+        first = self._used[role]
+        if first + count > _FEW:
+            drawn: list[int] = self._generator(role).integers(bound, size=count).tolist()
+            return drawn
+        if not self._shared:
+            self._shared = _PHILOX.shared(*self._key)
+        self._used[role] = first + count
+        at = _FEW * _KEYS[role] + first
+        # The upper half of the product with 64 random bits: uniform but for bound/2^64.
+        return [word * bound >> 64 for word in self._shared[at : at + count]]
+
+    def _generator(self, role: str) -> Generator:
+        """For the next draw of a role, with room for 2^64 numbers."""
+        seed, step = self._key
+        number, self._drawn[role] = self._drawn[role], self._drawn[role] + 1
+        return _PHILOX.at(seed, (0, number, _KEYS[role], step))
+
+
+class _Philox(local):
+    """One generator a thread, set to a key and a counter: making one takes eight times as long."""
+
+    def __init__(self) -> None:
+        self._bits = Philox(key=0)
+        self._generator = Generator(self._bits)
+        self._state: Any = self._bits.state
+        self._ahead: tuple[tuple[int, int] | None, list[int]] = None, []
+
+    def at(self, key: int, counter: tuple[int, int, int, int]) -> Generator:
+        inner = self._state["state"]
+        inner["key"][:], inner["counter"][:] = (key % 2**64, key >> 64), counter
+        self._bits.state = self._state
+        return self._generator
+
+    def shared(self, seed: int, step: int) -> list[int]:
+        """The numbers of 64 random bits that the roles of a step share."""
+        size = _FEW * len(_KEYS)
+        window, place = divmod(step, _AHEAD)
+        if self._ahead[0] != (seed, window):
+            # A counter stands for four numbers.
+            self.at(seed, (window * _AHEAD * size // 4, 0, _SHARED, 0))
+            self._ahead = (seed, window), self._bits.random_raw(_AHEAD * size).tolist()
+        return self._ahead[1][place * size : (place + 1) * size]
+
+
+_PHILOX = _Philox()
+
+
+def _tensor(rows: list[int]) -> Tensor:
+    return torch.from_numpy(np.array(rows, np.int64))
+
+
+def _repeats(batches: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Whether each batch has a row twice."""
+    ordered = np.sort(batches, axis=1)
+    found: np.ndarray[Any, Any] = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    return found

@@ -1,0 +1,255 @@
+"""Rows of data: what a loss receives as its batch.
+
+A `Source` gives any set of rows of the user's data. It never copies or changes what the user
+gave, except for the rows that it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sized
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+import scipy  # its parts are loaded when first used
+import torch
+from torch import Tensor
+
+from bilevel.problem.stored.base import StoredRows
+from bilevel.problem.stored.conversion import all_finite
+from bilevel.problem.stored.npy import NpyRows
+
+Rows = Tensor | None  # the numbers of some rows, or None for all of them
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a loss is given: the data of some rows, and the rows' numbers."""
+
+    data: Any
+    index: Tensor
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+class Source(ABC):
+    """Data with numbered rows."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def rows(self, rows: Rows) -> Any:
+        """The data of these rows (of all, for None), as the user's loss sees it."""
+
+    def batch(self, rows: Rows) -> Batch:
+        data = self.rows(rows)
+        return Batch(data, torch.arange(len(self)) if rows is None else rows)
+
+    def part(self, first: int, end: int) -> Source:
+        """Rows first, ..., end − 1 by themselves, copied if the source holds them in memory."""
+        return _Window(self, first, end)
+
+
+class _Window(Source):
+    """Some rows of a source that reads them when asked."""
+
+    def __init__(self, source: Source, first: int, end: int) -> None:
+        self._source, self._first, self._size = source, first, end - first
+
+    def __len__(self) -> int:
+        return self._size
+
+    def rows(self, rows: Rows) -> Any:
+        wanted = torch.arange(self._size) if rows is None else rows
+        return self._source.rows(wanted + self._first)
+
+
+class _MapStyle(Protocol):
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Any: ...
+
+
+def as_source(name: str, data: Any) -> Source:
+    """Wrap a tensor, an array, a CSR matrix, stored rows, a tuple of them, or a Dataset."""
+    source = _source(name, data)
+    if len(source) == 0:
+        raise ValueError(f"{name} has no rows: give at least one, or None for no data")
+    return source
+
+
+def _source(name: str, data: Any) -> Source:
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, tuple | list):
+        return _TupleSource(name, [as_source(f"{name}[{i}]", part) for i, part in enumerate(data)])
+    if (stored := as_stored(data)) is not None:
+        return _StoredSource(stored)
+    if isinstance(data, np.ndarray):
+        return _TensorSource(name, as_tensor(data))
+    if isinstance(data, Tensor):
+        return _CSRSource(name, data) if data.layout == torch.sparse_csr else _dense(name, data)
+    if scipy.sparse.issparse(data):
+        return _CSRSource(name, torch_csr(scipy.sparse.csr_array(data)))
+    numbered = isinstance(data, Sized) and hasattr(data, "__getitem__")
+    if numbered and not isinstance(data, str | Mapping):
+        return _DatasetSource(name, cast(_MapStyle, data))
+    raise TypeError(
+        f"{name} must be a tensor, an array, a CSR matrix, stored rows, a tuple of them, or a "
+        f"map-style Dataset with __len__ and __getitem__; got {type(data).__name__}"
+    )
+
+
+def _dense(name: str, data: Tensor) -> Source:
+    if data.layout != torch.strided:
+        raise ValueError(
+            f"{name} has layout {data.layout}: give dense or CSR data (.to_sparse_csr())"
+        )
+    return _TensorSource(name, data)
+
+
+class _TensorSource(Source):
+    def __init__(self, name: str, data: Tensor) -> None:
+        if data.ndim == 0:
+            raise ValueError(f"{name} is a single number, {data.item()}: data need rows")
+        _check_finite(name, data)
+        self.name, self.data = name, data.detach()
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def rows(self, rows: Rows) -> Tensor:
+        return self.data if rows is None else self.data[rows]
+
+    def part(self, first: int, end: int) -> Source:
+        return _TensorSource(self.name, self.data[first:end].clone())
+
+
+class _CSRSource(Source):
+    def __init__(self, name: str, data: Tensor) -> None:
+        _check_finite(name, data.values())
+        self.name, self.data = name, data.detach()
+        self._scipy = scipy_csr(self.data)
+
+    def __len__(self) -> int:
+        return self.data.shape[0]
+
+    def rows(self, rows: Rows) -> Tensor:
+        return self.data if rows is None else torch_csr(self._scipy[rows.numpy()])
+
+    def part(self, first: int, end: int) -> Source:
+        return _CSRSource(self.name, torch_csr(self._scipy[first:end]))
+
+
+class _TupleSource(Source):
+    def __init__(self, name: str, parts: list[Source]) -> None:
+        if not parts:
+            raise ValueError(f"{name} is an empty tuple: give rows, or None for no data")
+        lengths = [len(part) for part in parts]
+        if len(set(lengths)) > 1:
+            raise ValueError(
+                f"the parts of {name} have different numbers of rows: {lengths}, but row i is "
+                "made of row i of each"
+            )
+        self.name, self.parts = name, parts
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def part(self, first: int, end: int) -> Source:
+        return _TupleSource(self.name, [part.part(first, end) for part in self.parts])
+
+    def rows(self, rows: Rows) -> tuple[Any, ...]:
+        return tuple(part.rows(rows) for part in self.parts)
+
+
+class _StoredSource(Source):
+    """Rows in a file. All at once are all in memory: a loss can be any function of them."""
+
+    def __init__(self, data: StoredRows) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def rows(self, rows: Rows) -> Tensor:
+        return self.data.all() if rows is None else self.data.take(rows)
+
+    def part(self, first: int, end: int) -> Source:
+        return _StoredSource(self.data.part(first, end))
+
+
+class _DatasetSource(Source):
+    def __init__(self, name: str, data: _MapStyle) -> None:
+        self.name, self.data = name, data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def rows(self, rows: Rows) -> Any:
+        numbers = range(len(self)) if rows is None else rows.tolist()
+        rows_data = torch.utils.data.default_collate([self.data[number] for number in numbers])
+        _check_parts(self.name, rows_data)
+        return rows_data
+
+
+def _check_parts(name: str, data: Any) -> None:
+    if isinstance(data, Tensor):
+        _check_finite(name, data)
+    elif isinstance(data, tuple | list | Mapping):
+        for part in data.values() if isinstance(data, Mapping) else data:
+            _check_parts(name, part)
+
+
+def as_stored(data: Any) -> StoredRows | None:
+    """Rows in a file, given as such or as a memory map; None for anything else."""
+    if isinstance(data, np.memmap):
+        return NpyRows.of_map(data)
+    return data if isinstance(data, StoredRows) else None
+
+
+def as_tensor(data: Any) -> Tensor:
+    """The same memory as a tensor; read-only arrays too, because nothing here writes to data."""
+    if isinstance(data, np.ndarray) and not data.flags.writeable:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            return torch.as_tensor(data)
+    return torch.as_tensor(data)
+
+
+def _check_finite(name: str, values: Tensor) -> None:
+    if values.is_meta:
+        raise ValueError(f"{name} is on device meta, which holds no values: load it on a real one")
+    if not all_finite(values):
+        count = int((~torch.isfinite(values)).sum())
+        raise ValueError(f"{name} holds {count} values that are NaN or infinite: clean them first")
+
+
+def scipy_csr(matrix: Tensor) -> scipy.sparse.csr_array:
+    """The same memory, seen by SciPy."""
+    parts = (matrix.values(), matrix.col_indices(), matrix.crow_indices())
+    return scipy.sparse.csr_array(tuple(part.numpy() for part in parts), shape=tuple(matrix.shape))
+
+
+@functools.cache
+def _hush() -> None:
+    """Let torch say once, to nobody, that its CSR support is new."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.eye(1).to_sparse_csr()
+
+
+def torch_csr(matrix: scipy.sparse.csr_array) -> Tensor:
+    """The same values as a torch CSR tensor."""
+    _hush()
+    return torch.sparse_csr_tensor(
+        as_tensor(matrix.indptr).long(),
+        as_tensor(matrix.indices).long(),
+        as_tensor(matrix.data),
+        size=matrix.shape,
+        check_invariants=False,
+    )

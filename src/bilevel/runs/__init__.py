@@ -1,0 +1,1 @@
+"""From an algorithm to a result: the loop, its limits, its records and its checkpoints."""

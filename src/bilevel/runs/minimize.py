@@ -1,0 +1,126 @@
+"""The loop over outer steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.state import State
+from bilevel.arguments import instance, natural, non_negative, positive_integer
+from bilevel.problem.problem import Problem
+from bilevel.runs.checkpoints.identity import identity_of_run
+from bilevel.runs.checkpoints.keeper import Saved, keeper_in
+from bilevel.runs.progress import Callback as Callback
+from bilevel.runs.progress import Progress as Progress
+from bilevel.runs.result import Past, Result
+from bilevel.runs.run import Limits, Metric, Run
+
+
+def minimize(
+    problem: Problem,
+    algorithm: DoubleLoop,
+    *,
+    steps: int = 100,
+    seed: int = 0,
+    callbacks: Iterable[Callback] = (),
+    metrics: Mapping[str, Metric] | None = None,
+    tol: float | None = None,
+    seconds: float | None = None,
+    evaluate_every: int = 1,
+    state: State | None = None,
+    after: Past | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: float = 60.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Result:
+    """Minimise Φ(x) = f(x, y*(x)).
+
+    Args:
+        problem: the two losses, their data and the start.
+        algorithm: one of `bilevel.algorithms`.
+        steps: K, the number of outer steps in all.
+        seed: of all random choices. The same seed gives the same bits.
+        callbacks: called with a `Progress` after each outer step; one that returns True stops
+            the run.
+        metrics: functions of x and y by name, for the history.
+        tol: stop when the estimated hypergradient's norm is at most this.
+        seconds: stop when the steps have taken this long, evaluation excluded.
+        evaluate_every: evaluate f and the metrics at every so-maniest step, and at the last.
+        state: go on from the state of an earlier run (`result.state`), with the same seed. The
+            history, the counts and the seconds begin anew.
+        after: go on after an earlier run (`result.past`), with the same seed. The history, the
+            counts and the seconds go on, too.
+        checkpoint: a folder. If it holds a run that was broken off, that goes on, and ends with
+            the same bits as if it had not been; the result of one that has ended is given at
+            once, or goes on if the limits (steps, tol, seconds) now allow it. See "Long and large
+            runs" in the README.
+        checkpoint_every: seconds between two checkpoints; 0 writes one after each step.
+        clock: what tells the seconds. `time.process_time` counts those of the processor, on all
+            threads: other programs on the machine then do not matter.
+
+    Raises:
+        UserError: the checkpoint folder cannot be written to, is in use, or holds another run;
+            the text names each difference. It is a ValueError.
+
+    Returns:
+        A `Result`. A run that fails to converge is not an error: see its status and message.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
+        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
+        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> algorithm = bilevel.algorithms.AIDBiO(inner_steps=20, inner_lr=0.25, outer_lr=0.1)
+        >>> result = bilevel.minimize(problem, algorithm, steps=100, tol=1e-3)
+        >>> result.x, str(result.status)
+        (tensor([0.5000, 0.5000]), 'converged')
+    """
+    instance("problem", problem, Problem, "bilevel.Problem(...)")
+    instance("algorithm", algorithm, DoubleLoop, "bilevel.algorithms.AIDBiO()")
+    instance("metrics", metrics or {}, Mapping, "{'name': function of x and y}")
+    instance("callbacks", callbacks, Iterable, "[function of a Progress]")
+    natural("seed", seed)
+    non_negative("checkpoint_every", checkpoint_every)
+    if state is not None and after is not None:
+        raise ValueError("give state or after, not both: after has a state of its own")
+    given = after if state is None else Past(state)
+    run = Run(
+        problem=problem,
+        algorithm=algorithm,
+        limits=Limits(steps, tol, seconds),
+        seed=seed,
+        callbacks=list(callbacks),
+        metrics=metrics or {},
+        evaluate_every=positive_integer("evaluate_every", evaluate_every),
+        clock=clock,
+    )
+    run.go_on(Saved(given or run.start()))
+
+    def identity() -> dict[str, str]:
+        start = {"start": None if given is None else given.state}
+        return identity_of_run(problem, algorithm, {**run.settings(), **start})
+
+    peers = problem.peers
+    with keeper_in(checkpoint if peers.leads else None, checkpoint_every, identity) as keeper:
+        saved = keeper.begin(run.saved())
+        if peers.size > 1:
+            saved = Saved.of(peers.told(saved.plain()))
+        if checkpoint is not None and saved.past.state.step > steps:
+            raise ValueError(
+                f"the run in {checkpoint} is at step {saved.past.state.step} already: steps must "
+                f"be at least that, got {steps}. Choose another folder for a shorter run."
+            )
+        status = run.go_on(saved)
+        while status is None:
+            try:
+                status = run.advance()
+            except KeyboardInterrupt:
+                if run.is_whole:
+                    keeper.keep(run.saved())
+                raise
+            if status is not None or keeper.is_due():
+                keeper.keep(run.saved(status))
+    return run.result(status)

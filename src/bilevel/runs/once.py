@@ -1,0 +1,151 @@
+"""One inner solution, one hypergradient: the parts of a run, by themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bilevel.arguments import instance, natural
+from bilevel.hypergradients.accurate import AccurateAID
+from bilevel.hypergradients.aid import AID
+from bilevel.hypergradients.base import Differentiation, Estimate
+from bilevel.numerics.vectors import norm
+from bilevel.oracles import CountingOracle, Counts, Oracle, at_step, make_oracle
+from bilevel.problem.problem import Problem
+from bilevel.problem.structure import Variables
+from bilevel.record import Record
+from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
+from bilevel.solvers.inner.newton_cg import NewtonCG
+
+
+@dataclass(frozen=True)
+class Hypergradient(Record):
+    """An estimate of ∇Φ(x), and how far to trust it.
+
+    Args:
+        value: the estimate, in x's structure.
+        y: where it was taken, in y's structure.
+        v: the solution of ∇²y g v = ∇y f, in y's structure.
+        residual: ‖∇y f − ∇²y g v‖ on all rows.
+        inner_gradient_norm: ‖∇y g(x, y)‖ on all rows; zero at the exact inner solution.
+        status: how the linear solve ended.
+        counts: what the estimate cost, without these diagnostics.
+    """
+
+    value: Variables
+    y: Variables
+    v: Variables
+    residual: float
+    inner_gradient_norm: float
+    status: str
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Inner(Record):
+    """A solution of the inner problem; see `bilevel.inner.InnerSolution`."""
+
+    y: Variables
+    gradient_norm: float
+    status: str
+    steps: int
+
+
+def solve_inner(
+    problem: Problem,
+    x: Variables,
+    inner: InnerSolver | None = None,
+    y: Variables | None = None,
+    seed: int = 0,
+) -> Inner:
+    """Solve min_y g(x, y) from y (the problem's y0 if None), by Newton-CG unless told.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: (y**2).sum(), inner=lambda x, y: ((y - x) ** 2).sum(),
+        ...     x0=torch.ones(1), y0=torch.zeros(1))
+        >>> bilevel.solve_inner(problem, torch.tensor([3.0])).y
+        tensor([3.])
+    """
+    _check(problem, inner)
+    oracle = at_step(make_oracle(problem, natural("seed", seed)), 0)
+    flat = problem.x_structure.point(x)
+    start = problem.y0.clone() if y is None else problem.y_structure.point(y)
+    with problem.untouched(seed):
+        found = (inner or NewtonCG()).solve(oracle, flat, start, oracle.streams(0))
+        size = norm(oracle.inner_gradient(flat, found.y))
+    return Inner(problem.y_structure.unflatten(found.y), size, str(found.status), found.steps)
+
+
+def hypergradient(
+    problem: Problem,
+    x: Variables,
+    y: Variables,
+    method: Differentiation | None = None,
+    inner: InnerSolver | None = None,
+    seed: int = 0,
+) -> Hypergradient:
+    """Estimate ∇Φ(x) at y.
+
+    Args:
+        problem: the problem.
+        x, y: where, in the structures of x0 and y0.
+        method: `AID(...)` (the default, with CG) or `ITD(...)`.
+        inner: solve the inner problem from y first. ITD needs it: it differentiates its steps.
+        seed: for sampled methods.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: (y**2).sum(), inner=lambda x, y: ((y - 3 * x) ** 2).sum(),
+        ...     x0=torch.ones(1), y0=torch.zeros(1))
+        >>> h = bilevel.hypergradient(problem, torch.ones(1), torch.tensor([3.0]))
+        >>> h.value, h.inner_gradient_norm, h.counts.hv
+        (tensor([18.]), 0.0, 1)
+    """
+    _check(problem, inner)
+    whole = make_oracle(problem, natural("seed", seed))
+    counting = CountingOracle(whole)
+    bare, oracle = at_step(whole, 0), at_step(counting, 0)
+    flat_x, flat_y = problem.x_structure.point(x), problem.y_structure.point(y)
+    with problem.untouched(seed):
+        estimate = _estimate(oracle, flat_x, flat_y, method or AID(), inner)
+        residual, inner_gradient_norm = _diagnose(bare, flat_x, estimate)
+    return Hypergradient(
+        value=problem.x_structure.unflatten(estimate.value),
+        y=problem.y_structure.unflatten(estimate.inner.y),
+        v=problem.y_structure.unflatten(estimate.linear.v),
+        residual=residual,
+        inner_gradient_norm=inner_gradient_norm,
+        status=str(estimate.linear.status),
+        counts=counting.counts,
+    )
+
+
+def _estimate(
+    oracle: Oracle, x: Tensor, y: Tensor, method: Differentiation, inner: InnerSolver | None
+) -> Estimate:
+    instance("method", method, Differentiation, "bilevel.AID() or bilevel.ITD()")
+    streams = oracle.streams(0)
+    if inner is not None:
+        return method.estimate(oracle, x, y, None, inner, streams)
+    if isinstance(method, AID | AccurateAID):
+        return method.at(oracle, x, InnerSolution(y, InnerStatus.STEP_LIMIT, 0), None, streams)
+    raise ValueError(
+        f"{type(method).__name__} differentiates inner steps: say which, for example "
+        "inner=bilevel.inner.GradientDescent(steps=20, lr=0.1)"
+    )
+
+
+def _check(problem: Problem, inner: InnerSolver | None) -> None:
+    instance("problem", problem, Problem, "bilevel.Problem(...)")
+    if inner is not None:
+        instance("inner", inner, InnerSolver, "bilevel.inner.NewtonCG(tol=1e-8)")
+
+
+def _diagnose(oracle: Oracle, x: Tensor, estimate: Estimate) -> tuple[float, float]:
+    around = oracle.linearize(x, estimate.inner.y)
+    _, outer_y = oracle.outer_gradient(x, estimate.inner.y)
+    return norm(outer_y - around.hvp(estimate.linear.v)), norm(around.gradient())

@@ -1,0 +1,61 @@
+"""What a callback is, and what it sees."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bilevel.algorithms.state import State
+from bilevel.problem.structure import Variables
+from bilevel.runs.result import HistoryRecord
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback sees after an outer step.
+
+    Args:
+        record: the step's record.
+        steps: how many steps the run will take at most.
+        x, y: copies of the variables, in the user's structures.
+        state: all of it; do not write into it.
+    """
+
+    record: HistoryRecord
+    steps: int
+    x: Variables
+    y: Variables
+    state: State
+
+
+Callback = Callable[[Progress], bool | None]
+
+
+class StatefulCallback(ABC):
+    """A callback with a memory that goes into the checkpoint, and comes back when a run goes on.
+
+    Example:
+        >>> class Lowest(StatefulCallback):
+        ...     def __init__(self):
+        ...         self.lowest = float("inf")
+        ...     def __call__(self, progress):
+        ...         self.lowest = min(self.lowest, progress.record.hypergradient_norm)
+        ...     def memory(self):
+        ...         return {"lowest": self.lowest}
+        ...     def remember(self, memory):
+        ...         self.lowest = memory["lowest"]
+    """
+
+    @abstractmethod
+    def __call__(self, progress: Progress) -> bool | None:
+        """See an outer step; True stops the run."""
+
+    @abstractmethod
+    def memory(self) -> dict[str, Any]:
+        """All that was learned from the steps: numbers, text, tensors, and lists and dicts."""
+
+    @abstractmethod
+    def remember(self, memory: dict[str, Any]) -> None:
+        """Be as when `memory` gave this."""

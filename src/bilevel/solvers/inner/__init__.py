@@ -1,0 +1,19 @@
+"""Solvers of the inner problem min_y g(x, y).
+
+One file each; a solver that is put into this folder is offered here without further ado.
+"""
+
+import sys
+from typing import Any
+
+from bilevel.discovery import defined_in
+from bilevel.solvers.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
+
+_solvers = defined_in(sys.modules[__name__], InnerSolver)
+__all__ = ["GradientSteps", "InnerSolution", "InnerSolver", "InnerStatus", *_solvers]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _solvers:
+        return _solvers[name]
+    raise AttributeError(f"bilevel.inner has no {name!r}; it has {', '.join(__all__)}")

@@ -1,0 +1,93 @@
+"""L-BFGS with SciPy's line search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy  # its parts are loaded when first used
+import torch
+from torch import Tensor
+
+from bilevel.arguments import positive, positive_integer
+from bilevel.oracles.base import Oracle
+from bilevel.problem.sampling import Streams
+from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
+
+
+@dataclass(frozen=True)
+class LBFGS(InnerSolver):
+    """Quasi-Newton steps until ‖∇y g(x, y)‖ ≤ tol.
+
+    SciPy's L-BFGS-B without bounds, in double precision on the CPU; the gradients are computed
+    in the problem's own dtype.
+
+    Args:
+        tol: where to stop, in the norm of the gradient.
+        steps: the most steps that are taken.
+        memory: how many pairs of differences are kept.
+
+    Reference: Liu & Nocedal, "On the limited memory BFGS method", 1989.
+    """
+
+    tol: float = 1e-6
+    steps: int = 1000
+    memory: int = 10
+
+    def __post_init__(self) -> None:
+        positive("tol", self.tol)
+        positive_integer("steps", self.steps)
+        positive_integer("memory", self.memory)
+
+    def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
+        search = _Search(oracle, x, y, self.tol)
+        if search.gradient_norm <= self.tol:
+            return InnerSolution(y, InnerStatus.CONVERGED, 0, search.gradient_norm)
+        found = scipy.optimize.minimize(
+            search.evaluate,
+            search.point,
+            jac=True,
+            method="L-BFGS-B",
+            callback=search.stop_when_small,
+            options={
+                "maxiter": self.steps,
+                "maxfun": 10 * self.steps,
+                "maxcor": self.memory,
+                "gtol": 0.0,
+                "ftol": 0.0,
+            },
+        )
+        search.evaluate(found.x)
+        if search.gradient_norm <= self.tol:
+            status = InnerStatus.CONVERGED
+        elif found.nit >= self.steps:
+            status = InnerStatus.NOT_CONVERGED
+        else:
+            status = InnerStatus.STALLED
+        return InnerSolution(search.tensor(found.x), status, int(found.nit), search.gradient_norm)
+
+
+class _Search:
+    """Between SciPy's arrays and the oracle's tensors."""
+
+    def __init__(self, oracle: Oracle, x: Tensor, y: Tensor, tol: float) -> None:
+        self._oracle, self._x, self._like, self._tol = oracle, x, y, tol
+        self.point: np.ndarray[Any, Any] = y.double().cpu().numpy()
+        self._seen: np.ndarray[Any, Any] | None = None
+        self.evaluate(self.point)
+
+    def tensor(self, point: np.ndarray[Any, Any]) -> Tensor:
+        return torch.from_numpy(point.copy()).to(self._like)
+
+    def evaluate(self, point: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
+        if self._seen is None or not np.array_equal(point, self._seen):
+            value, gradient = self._oracle.inner_value_and_gradient(self._x, self.tensor(point))
+            self._seen = point.copy()
+            self._answer = float(value), gradient.double().cpu().numpy()
+            self.gradient_norm = float(np.linalg.norm(self._answer[1]))
+        return self._answer
+
+    def stop_when_small(self, intermediate_result: scipy.optimize.OptimizeResult) -> None:
+        if self.gradient_norm <= self._tol:
+            raise StopIteration

@@ -1,0 +1,36 @@
+"""Solvers for the linear system ∇²y g(x, y) v = ∇y f(x, y).
+
+One file each; a solver that is put into this folder is offered here without further ado.
+"""
+
+import sys
+from typing import Any
+
+from bilevel.discovery import defined_in
+from bilevel.solvers.linear.base import (
+    Hessian,
+    LinearSolution,
+    LinearSolver,
+    LinearStatus,
+    MatrixHessian,
+)
+from bilevel.solvers.linear.cg import from_oracle, if_known, jacobi
+
+_solvers = defined_in(sys.modules[__name__], LinearSolver)
+__all__ = [
+    "Hessian",
+    "LinearSolution",
+    "LinearSolver",
+    "LinearStatus",
+    "MatrixHessian",
+    "from_oracle",
+    "if_known",
+    "jacobi",
+    *_solvers,
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _solvers:
+        return _solvers[name]
+    raise AttributeError(f"bilevel.linear has no {name!r}; it has {', '.join(__all__)}")

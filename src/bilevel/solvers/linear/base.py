@@ -1,0 +1,142 @@
+"""Linear systems H v = b, where H = ∇²y g(x, y) is symmetric and positive definite."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from torch import Tensor
+
+from bilevel.problem.sampling import Streams
+
+
+class Hessian(ABC):
+    """H as a solver sees it: products on all rows, or on fresh batches."""
+
+    size: int
+    streams: Streams  # the random choices that a solver may make
+
+    @abstractmethod
+    def product(self, v: Tensor) -> Tensor:
+        """H v on all rows."""
+
+    @abstractmethod
+    def sampled_product(self, v: Tensor, batch: int | None) -> Tensor:
+        """H(B) v on a fresh batch B of this many rows, independent of all others."""
+
+    def contract(self, r: Tensor, sizes: Sequence[int | None], lr: float) -> tuple[Tensor, Tensor]:
+        """(I − η H(B)) r, for a fresh batch B of each size one after another; and Σ_i r_i."""
+        total = r.clone()
+        for size in sizes:
+            r = r.sub(self.sampled_product(r, size), alpha=lr)
+            total.add_(r)
+        return r, total
+
+    @abstractmethod
+    def diagonal(self) -> Tensor:
+        """The diagonal of H."""
+
+    @abstractmethod
+    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+        """A cheap approximation of v ↦ H⁻¹ v."""
+
+
+class MatrixHessian(Hessian):
+    """H given as a matrix, or as the mean of a stack of matrices that batches are drawn from.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.linear import CG, MatrixHessian
+        >>> CG(steps=2, tol=0.0).solve(MatrixHessian(torch.eye(2) * 4), torch.ones(2)).v
+        tensor([0.2500, 0.2500])
+    """
+
+    def __init__(self, matrix: Tensor, seed: int = 0, step: int = 0) -> None:
+        self._stack = matrix if matrix.ndim == 3 else matrix[None]
+        self._mean = self._stack.mean(0)
+        self.size = self._mean.shape[0]
+        rows = len(self._stack) if matrix.ndim == 3 else None
+        self.streams = Streams(seed, step, rows, rows)
+
+    def product(self, v: Tensor) -> Tensor:
+        return self._mean @ v
+
+    def sampled_product(self, v: Tensor, batch: int | None) -> Tensor:
+        rows = self.streams.rows("hessian", batch)
+        return self.product(v) if rows is None else self._stack[rows].mean(0) @ v
+
+    def diagonal(self) -> Tensor:
+        return self._mean.diagonal()
+
+    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+        return lambda v: v / self.diagonal()
+
+
+class LinearStatus(StrEnum):
+    """How a linear solve ended."""
+
+    CONVERGED = "converged"
+    STEP_LIMIT = "step_limit"  # success, when no tolerance was asked for
+    NOT_CONVERGED = "not_converged"
+    NEGATIVE_CURVATURE = "negative_curvature"
+
+
+@dataclass(frozen=True)
+class LinearSolution:
+    """v, and how it was found.
+
+    Args:
+        v: the approximate solution of H v = b.
+        status: how the solve ended.
+        steps: the steps (or terms) that were taken.
+        residual: ‖b − H v‖ if the method knows it for free, else None.
+    """
+
+    v: Tensor
+    status: LinearStatus
+    steps: int
+    residual: float | None
+
+
+class LinearSolver(ABC):
+    """A way to solve H v = b."""
+
+    @abstractmethod
+    def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
+        """Solve H v = b from v0 (zero if None)."""
+
+
+class Plan(NamedTuple):
+    """See `bilevel.oracles.base.Series`, with the sizes of its batches."""
+
+    sizes: Sequence[int | None]
+    lr: float
+    scale: float
+    summed: bool
+
+
+class SeriesSolver(LinearSolver):
+    """One that multiplies b with I − ηH(B), again and again, each time on a fresh batch B.
+
+    Args:
+        batch: the rows of a batch, before any scaling; None is all rows.
+    """
+
+    batch: int | None
+
+    @abstractmethod
+    def plan(self, streams: Streams) -> Plan:
+        """What it will do."""
+
+    def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
+        sizes, lr, scale, summed = self.plan(hessian.streams)
+        last, total = hessian.contract(b, sizes, lr)
+        return solution((total if summed else last) * scale, len(sizes))
+
+
+def solution(v: Tensor, terms: int) -> LinearSolution:
+    """Of a series, which is done when its terms are."""
+    return LinearSolution(v, LinearStatus.STEP_LIMIT, terms, residual=None)

@@ -1,0 +1,158 @@
+"""Conjugate gradients (Hestenes & Stiefel, 1952), with an optional diagonal preconditioner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bilevel.arguments import natural, non_negative
+from bilevel.numerics.large_pages import copy_of, empty_like
+from bilevel.numerics.vectors import dot, norm
+from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
+
+Apply = Callable[[Tensor], Tensor]
+Preconditioner = Tensor | Callable[[Hessian], Tensor | Apply]
+
+
+def jacobi(hessian: Hessian) -> Tensor:
+    """The Hessian's own diagonal, for `CG(preconditioner=jacobi)`."""
+    return hessian.diagonal()
+
+
+def from_oracle(hessian: Hessian) -> Apply:
+    """The best approximate inverse that the oracle offers, for `CG(preconditioner=from_oracle)`.
+
+    For dense softmax regression that is a factorised Gram matrix: on MNIST it takes CG from
+    over 60 steps to about 12. For sparse data it is the diagonal.
+    """
+    return hessian.approximate_inverse()
+
+
+def if_known(hessian: Hessian) -> Apply:
+    """`from_oracle` where the oracle offers an approximate inverse, and else none."""
+    try:
+        return hessian.approximate_inverse()
+    except NotImplementedError:
+        return _identity
+
+
+# How this differs from a textbook CG:
+# - a zero right-hand side and a start at the solution return at once, without 0/0;
+# - a start at zero needs no product for its residual, a warm start needs one;
+# - it returns the last iterate, and the residual of that iterate;
+# - it ends at the residual that rounding allows, even with tol = 0: the recursion below that
+#   level only adds noise;
+# - p'Hp <= 0 means that H is not positive definite: it stops there and says so.
+@dataclass(frozen=True)
+class CG(LinearSolver):
+    """At most `steps` conjugate-gradient steps, until ‖b − H v‖ ≤ tol ‖b‖.
+
+    After N steps from v0 the error in the H-norm is at most
+    2 ((√κ − 1)/(√κ + 1))^N times that of v0.
+
+    Args:
+        steps: N, the most steps that are taken.
+        tol: relative tolerance; 0 takes all the steps.
+        preconditioner: the diagonal of a matrix near H, as a positive tensor, or a function
+            of the Hessian that gives such a diagonal or an approximate inverse:
+            `bilevel.linear.jacobi`, `bilevel.linear.from_oracle`.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.linear import CG, MatrixHessian
+        >>> H = torch.tensor([[2.0, 1.0], [1.0, 3.0]])
+        >>> solution = CG(steps=2, tol=0.0).solve(MatrixHessian(H), torch.tensor([3.0, 4.0]))
+        >>> solution.v, str(solution.status)
+        (tensor([1.0000, 1.0000]), 'converged')
+
+    Reference: the paper, Algorithm 1, AID, steps 1) and 2).
+    """
+
+    steps: int = 20
+    tol: float = 0.0
+    preconditioner: Preconditioner | None = None
+
+    def __post_init__(self) -> None:
+        natural("steps", self.steps)
+        non_negative("tol", self.tol)
+        given = self.preconditioner
+        if not (given is None or isinstance(given, Tensor) or callable(given)):
+            raise ValueError(
+                f"preconditioner must be a tensor, a function of the Hessian, or None; "
+                f"got {given!r}"
+            )
+
+    def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
+        scale = norm(b)
+        if not math.isfinite(scale):  # y has diverged: say so with v, before a preconditioner fails
+            lost = torch.full_like(b, float("nan"))
+            return LinearSolution(lost, LinearStatus.NOT_CONVERGED, 0, scale)
+        precondition = inverse(self.preconditioner, hessian, b)
+        if scale == 0:  # from a warm start, CG would chase zero down to underflow
+            return LinearSolution(torch.zeros_like(b), LinearStatus.CONVERGED, 0, 0.0)
+        goal = scale * max(self.tol, torch.finfo(b.dtype).eps)
+        step, residual = 0, scale
+        iterates = conjugate_gradients(hessian, b, v0, precondition)
+        for step, (v, residual, _) in enumerate(iterates):
+            if residual <= goal:
+                return LinearSolution(v, LinearStatus.CONVERGED, step, residual)
+            if step == self.steps:
+                asked = self.tol > 0
+                status = LinearStatus.NOT_CONVERGED if asked else LinearStatus.STEP_LIMIT
+                return LinearSolution(v, status, step, residual)
+        return LinearSolution(v, LinearStatus.NEGATIVE_CURVATURE, step, residual)
+
+
+def inverse(given: Preconditioner | None, hessian: Hessian, b: Tensor) -> Apply:
+    """What a preconditioner makes of a residual of the system H v = b."""
+    if given is None:
+        return _identity
+    near = given if isinstance(given, Tensor) else given(hessian)
+    return _divide_by(near, b) if isinstance(near, Tensor) else near
+
+
+def conjugate_gradients(
+    hessian: Hessian, b: Tensor, v0: Tensor | None, precondition: Apply
+) -> Iterator[tuple[Tensor, float, float]]:
+    """v, ‖b − H v‖ and ‖last step‖²_H after 0, 1, 2, ... steps from v0 (zero if None).
+
+    ‖v* − v‖²_H is the sum of ‖step‖²_H over the steps to come. It ends only where p'Hp ≤ 0. v is
+    overwritten by the next step: copy it to keep it.
+    """
+    v = empty_like(b).zero_() if v0 is None else copy_of(v0)
+    r = copy_of(b) if v0 is None else b - hessian.product(v0)
+    rr = dot(r, r)
+    yield v, math.sqrt(rr), 0.0
+    z = precondition(r)
+    p, rz = copy_of(z), rr if z is r else dot(r, z)
+    while True:
+        Hp = hessian.product(p)
+        curvature = dot(p, Hp)
+        if curvature <= 0:
+            return
+        v.add_(p, alpha=rz / curvature)
+        r.sub_(Hp, alpha=rz / curvature)
+        rr = dot(r, r)
+        yield v, math.sqrt(rr), rz * rz / curvature
+        z = precondition(r)
+        rz_before, rz = rz, rr if z is r else dot(r, z)
+        torch.add(z, p, alpha=rz / rz_before, out=p)
+
+
+def _identity(r: Tensor) -> Tensor:
+    return r
+
+
+def _divide_by(diagonal: Tensor, b: Tensor) -> Apply:
+    if diagonal.shape != b.shape:
+        raise ValueError(
+            f"the preconditioner has shape {tuple(diagonal.shape)}, the system {tuple(b.shape)}"
+        )
+    if not bool((diagonal > 0).all()):
+        raise ValueError(f"the preconditioner must be positive, its least is {diagonal.min()}")
+    inverse = diagonal.reciprocal()
+    return lambda r: r * inverse

@@ -1,0 +1,53 @@
+"""∇²y g(x, y) as the linear solvers see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+from torch import Tensor
+
+from bilevel.oracles.base import Linearization, Oracle
+from bilevel.problem.sampling import Streams
+from bilevel.solvers.linear.base import Hessian
+
+
+class InnerHessian(Hessian):
+    """The inner Hessian at one point: linearised once for all rows, anew for each batch."""
+
+    def __init__(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> None:
+        self._oracle, self._x, self._y, self.streams = oracle, x, y, streams
+        self.size = oracle.y_size
+
+    @cached_property
+    def full(self) -> Linearization:
+        """The linearisation on all rows."""
+        return self._oracle.linearize(self._x, self._y)
+
+    def product(self, v: Tensor) -> Tensor:
+        return self.full.hvp(v)
+
+    def sampled_product(self, v: Tensor, batch: int | None) -> Tensor:
+        rows = self.streams.rows("hessian", batch)
+        if rows is None:
+            return self.product(v)
+        return self._oracle.linearize(self._x, self._y, rows).hvp(v)
+
+    def contract(self, r: Tensor, sizes: Sequence[int | None], lr: float) -> tuple[Tensor, Tensor]:
+        batches = self.streams.of_sizes("hessian", sizes)
+        if not batches or batches[0] is None:
+            return super().contract(r, sizes, lr)
+        return self._oracle.contract(self._x, self._y, r, batches, lr)
+
+    def cross(self, v: Tensor, batch: int | None) -> Tensor:
+        """∇x∇y g v, on a batch of its own or on all rows."""
+        rows = self.streams.rows("cross", batch)
+        if rows is None:
+            return self.full.cross(v)
+        return self._oracle.linearize(self._x, self._y, rows).cross(v)
+
+    def diagonal(self) -> Tensor:
+        return self.full.diagonal()
+
+    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+        return self.full.approximate_inverse()

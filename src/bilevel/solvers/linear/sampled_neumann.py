@@ -1,0 +1,66 @@
+"""The stochastic Neumann series of stocBiO: the paper's Algorithm 3."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from bilevel.arguments import natural, positive, positive_integer
+from bilevel.problem.sampling import Streams
+from bilevel.solvers.linear.base import Plan, SeriesSolver
+
+
+@dataclass(frozen=True)
+class SampledNeumann(SeriesSolver):
+    """v_Q = η Σ_{i=0..Q} r_i with r_Q = b and r_{i−1} = r_i − η H(B_i) r_i.
+
+    The batches B_1, ..., B_Q are independent. With μ given, |B_{Q+1−j}| = B·Q·(1 − ημ)^(j−1)
+    (at least 1, at most all rows): the first products, on which the others build, get the most
+    rows. Then the bias is at most (1 − ημ)^(Q+1) ‖b‖/μ (Proposition 3).
+
+    Args:
+        terms: Q.
+        lr: η, at most 1/L.
+        batch: B, the rows of each batch (before scaling, with μ); None is all rows.
+        strong_convexity: μ, for the decaying batch sizes; None makes all sizes equal.
+
+    Example:
+        >>> from bilevel.linear import SampledNeumann
+        >>> SampledNeumann(terms=4, lr=0.5, batch=8, strong_convexity=1.0).batch_sizes(1000)
+        [32, 16, 8, 4]
+
+    Reference: the paper, Algorithm 3 and Proposition 3.
+    """
+
+    terms: int
+    lr: float
+    batch: int | None = None
+    strong_convexity: float | None = None
+
+    def __post_init__(self) -> None:
+        natural("terms", self.terms)
+        positive("lr", self.lr)
+        if self.batch is not None:
+            positive_integer("batch", self.batch)
+        if self.strong_convexity is not None:
+            contraction = self.lr * positive("strong_convexity", self.strong_convexity)
+            if contraction >= 1:
+                raise ValueError(
+                    f"lr · strong_convexity must be below 1, got {self.lr} · "
+                    f"{self.strong_convexity} = {contraction}: use a smaller lr (at most 1/L)"
+                )
+
+    def plan(self, streams: Streams) -> Plan:
+        # Lines 5 to 8: r_Q = v_0, then r_{i−1} = r_i − η H(B_i) r_i for i = Q, ..., 1.
+        sizes = self.batch_sizes(streams.available("hessian"))
+        return Plan(sizes, self.lr, scale=self.lr, summed=True)  # line 9: v_Q = η Σ r_i
+
+    def batch_sizes(self, available: int | None) -> list[int | None]:
+        """|B_Q|, ..., |B_1|, in the order of use."""
+        if self.batch is None or available is None:
+            return [None] * self.terms
+        if self.strong_convexity is None:
+            return [self.batch] * self.terms
+        decay = 1 - self.lr * self.strong_convexity
+        exact = (self.batch * self.terms * decay**j for j in range(self.terms))
+        return [min(available, max(1, math.ceil(size - 1e-9))) for size in exact]

@@ -1,0 +1,1 @@
+"""Updates: how any point moves."""

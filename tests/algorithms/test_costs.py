@@ -1,0 +1,163 @@
+"""Stated costs are counted costs, step by step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+import bilevel
+from bilevel.algorithms import BSA, HOAG, TTSA, AIDBiO, DoubleLoop, Reverse, StocBiO, registry
+from bilevel.oracles import CountingOracle, Counts, make_oracle
+from bilevel.schedules import increasing
+
+from ..truth.quadratics import noisy_sum
+
+ROWS = 20
+KINDS = ("gc_f", "gc_g", "jv", "hv")
+
+
+def counted(algorithm: DoubleLoop, steps: int, seed: int = 0) -> list[Counts]:
+    """What each outer step asked of the oracle.
+
+    y has more numbers than the CG steps that are taken, so that CG does not end early.
+    """
+    problem = noisy_sum(rows=ROWS, sizes=(3, 30)).problem()
+    oracle = CountingOracle(make_oracle(problem, seed))
+    state, costs = algorithm.init(oracle, problem.x0, problem.y0), []
+    for _ in range(steps):
+        before = oracle.counts
+        state = algorithm.step(oracle, state)
+        costs.append(oracle.counts - before)
+    return costs
+
+
+def quick(name: str) -> DoubleLoop:
+    entry = registry()[name]
+    short = {"inner_steps": 3, "cg_steps": 4, "neumann_terms": 5}
+    return entry.make(**{key: short[key] for key in entry.demo if key in short})
+
+
+def assert_costs_as_stated(algorithm: DoubleLoop, steps: int) -> None:
+    for k, cost in enumerate(counted(algorithm, steps)):
+        stated = algorithm.cost(k)
+        assert {kind: cost[kind] for kind in stated} == stated, f"at step {k}"
+
+
+@pytest.mark.parametrize("name", registry())
+def test_each_step_costs_what_the_algorithm_states(name):
+    assert_costs_as_stated(quick(name), 4)
+
+
+@pytest.mark.parametrize("name", registry())
+def test_what_is_left_unstated_is_what_chance_or_a_tolerance_decides(name):
+    """A cost may leave out HV (a random length), or HV and Gc(g) (a tolerance), nothing else."""
+    unstated = set(KINDS) - set(quick(name).cost(0))
+    assert unstated in (set(), {"hv"}, {"hv", "gc_g"})
+    assert bool(unstated) == ("uniform" in registry()[name].cost or "ε_k" in registry()[name].cost)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n for n, e in registry().items() if "inner_steps" in {f.name for f in fields(e.algorithm)}],
+)
+def test_an_increasing_schedule_of_inner_steps_is_followed_and_stated(name):
+    """⌈c (k+1)^(1/4)⌉ with c = 2, which passes 3 between k + 1 = 5 and 6."""
+    algorithm = replace(quick(name), inner_steps=increasing(2.0))
+    costs = counted(algorithm, 6)
+    assert [cost.gc_g for cost in costs] == [2, 3, 3, 3, 3, 4]
+    assert_costs_as_stated(algorithm, 6)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        (
+            AIDBiO(inner_steps=3, inner_lr=0.1, cg_steps=4),
+            [(2, 3, 1, 4), (2, 3, 1, 5), (2, 3, 1, 5)],
+        ),
+        (
+            AIDBiO(inner_steps=3, inner_lr=0.1, cg_steps=4, warm_start=False),
+            [(2, 3, 1, 4)] * 3,
+        ),
+        (bilevel.algorithms.AIDCG(inner_steps=3, cg_steps=4), [(2, 3, 1, 4)] * 3),
+        (bilevel.algorithms.AIDFP(inner_steps=3, cg_steps=4), [(2, 3, 1, 3)] * 3),
+        (bilevel.algorithms.ITDBiO(inner_steps=4, inner_lr=0.1), [(2, 4, 4, 3)] * 3),
+        (bilevel.algorithms.ITDBiO(inner_steps=4, inner_lr=0.1, truncate=2), [(2, 4, 2, 1)] * 3),
+        (bilevel.algorithms.ITDBiO(inner_steps=4, inner_lr=0.1, truncate=0), [(2, 4, 0, 0)] * 3),
+        (bilevel.algorithms.MAML(inner_steps=4), [(2, 4, 4, 4)] * 3),
+        (Reverse(inner_steps=5, truncate=2), [(2, 5, 2, 1)] * 3),
+        (Reverse(inner_steps=5, truncate=9), [(2, 5, 5, 4)] * 3),
+        # Stretches of 2, 2 and 1 steps: the first step of each longer one is taken again.
+        (Reverse(inner_steps=5, checkpoint=2), [(2, 7, 5, 4)] * 3),
+        (
+            StocBiO(inner_steps=3, inner_lr=0.1, neumann_terms=6, neumann_lr=0.1, batch=4),
+            [(2, 3, 1, 6)] * 3,
+        ),
+    ],
+    ids=str,
+)
+def test_the_costs_are_the_papers(algorithm, expected):
+    """(Gc(f), Gc(g), JV, HV) as written by hand from the papers' algorithms."""
+    costs = counted(algorithm, 3)
+    assert [tuple(cost[kind] for kind in KINDS) for cost in costs] == expected
+    assert_costs_as_stated(algorithm, 3)
+
+
+@pytest.mark.parametrize("inner", [bilevel.inner.LBFGS(1e-3), bilevel.inner.NewtonCG(1e-3)])
+@pytest.mark.parametrize(
+    "name", [n for n, e in registry().items() if "inner" in {f.name for f in fields(e.algorithm)}]
+)
+def test_with_an_inner_solver_of_ones_own_the_rest_is_still_stated(name, inner):
+    algorithm = replace(quick(name), inner=inner)
+    assert "gc_g" not in algorithm.cost(0)
+    costs = counted(algorithm, 2)
+    assert [cost.gc_f for cost in costs] == [2, 2]
+    assert [cost.jv for cost in costs] == [1, 1]
+
+
+def test_bsa_takes_a_growing_number_of_inner_steps_and_a_random_number_of_products():
+    Q = 4
+    costs = counted(BSA(neumann_terms=Q), 26)
+    assert [cost.gc_g for cost in costs] == [math.isqrt(k) + 1 for k in range(26)]  # ⌈√(k+1)⌉
+    products = [cost.hv for cost in costs]
+    assert set(products) == set(range(Q))
+    assert [cost.hv_samples for cost in costs] == products  # single samples
+    assert {cost.gc_f_samples for cost in costs} == {2}
+    assert {cost.jv_samples for cost in costs} == {1}
+
+
+def test_ttsa_takes_one_inner_step_on_one_sample():
+    costs = counted(TTSA(neumann_terms=4), 20)
+    assert {(c.gc_f, c.gc_g, c.jv) for c in costs} == {(2, 1, 1)}
+    assert {(c.gc_f_samples, c.gc_g_samples, c.jv_samples) for c in costs} == {(2, 1, 1)}
+    assert {c.hv for c in costs} == set(range(4))
+
+
+def test_stocbio_pays_for_the_sizes_of_its_batches_by_role():
+    batch = {"inner": 3, "outer": 5, "hessian": 2, "cross": 7}
+    steps: dict[str, Any] = {"inner_steps": 4, "inner_lr": 0.1}
+    settings = {**steps, "neumann_terms": 3, "neumann_lr": 0.25}
+    (cost,) = counted(StocBiO(**settings, batch=batch), 1)
+    assert (cost.gc_g_samples, cost.gc_f_samples, cost.jv_samples) == (4 * 3, 2 * 5, 7)
+    assert cost.hv_samples == 3 * 2
+    # With μ = 2 and η = 1/4: B Q (1 − ημ)^(j−1) = 6, 3, 1.5.
+    (cost,) = counted(StocBiO(**settings, batch=batch, strong_convexity=2.0), 1)
+    assert cost.hv_samples == 6 + 3 + 2
+    assert cost.hv == 3
+
+
+def test_stocbio_without_a_batch_pays_for_all_rows():
+    settings = {"inner_steps": 4, "inner_lr": 0.1, "neumann_terms": 3, "neumann_lr": 0.1}
+    (cost,) = counted(StocBiO(**settings, batch=None), 1)
+    assert (cost.gc_g_samples, cost.gc_f_samples) == (4 * ROWS, 2 * ROWS)
+    assert (cost.hv_samples, cost.jv_samples) == (3 * ROWS, ROWS)
+
+
+def test_hoag_pays_more_for_a_smaller_tolerance():
+    loose, tight = (counted(HOAG(tolerance=tol), 1)[0] for tol in (0.1, 1e-8))
+    assert (loose.gc_f, loose.jv) == (tight.gc_f, tight.jv) == (2, 1)
+    assert loose.gc_g < tight.gc_g
+    assert loose.hv < tight.hv

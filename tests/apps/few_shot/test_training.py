@@ -1,0 +1,285 @@
+"""`bilevel few-shot train`: what it computes and keeps, also when it is broken off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bilevel
+from bilevel.apps.few_shot import training, training_job
+from bilevel.apps.few_shot.methods import find, methods
+from bilevel.apps.few_shot.run_folder import RunFolder
+from bilevel.cli.bars import TrainingBar
+
+from .few_shot_pictures import SMALL, Command, Shown
+
+
+@pytest.fixture
+def few_shot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    monkeypatch.setattr(training_job, "write_training_page", lambda *_: None)  # takes its time
+    return Command(tmp_path, monkeypatch, capsys)
+
+
+def assert_same(one: Any, two: Any) -> None:
+    """The same bits, in whatever is nested."""
+    assert type(one) is type(two)
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, two)
+    elif isinstance(one, tuple | list):
+        assert len(one) == len(two)
+        for mine, other in zip(one, two, strict=True):
+            assert_same(mine, other)
+    elif isinstance(one, dict):
+        assert one.keys() == two.keys()
+        for key in one:
+            if key != "seconds":
+                assert_same(one[key], two[key])
+    else:
+        assert one == two
+
+
+Kept = tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]
+
+
+def kept(few_shot: Command, run: str = "run") -> Kept:
+    """All that a training leaves behind."""
+    files = (few_shot.content(f"{run}/{name}.pt") for name in ("last", "best"))
+    return few_shot.history(run), *files
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[tuple[str, ...], Kept]:
+    return {}
+
+
+@pytest.fixture
+def unbroken(few_shot: Command, known: dict[tuple[str, ...], Kept]) -> Callable[..., Kept]:
+    """What a training leaves behind that nothing disturbs."""
+
+    def train(*options: str) -> Kept:
+        if options not in known:
+            few_shot.train(*options, "--output", "whole")
+            known[options] = kept(few_shot, "whole")
+        return known[options]
+
+    return train
+
+
+# What a training keeps
+
+
+@pytest.mark.parametrize("name", methods())
+def test_a_checkpoint_gives_the_accuracy_that_was_written_down(
+    few_shot: Command, name: str
+) -> None:
+    few_shot.train("--algorithm", name, "--steps", "3")
+    first, last = few_shot.history()
+    assert (first["step"], last["step"]) == (2, 3)
+    for split in ("train", "validation") if name == "itd-bio" else ("validation",):
+        few_shot.good(
+            *("evaluate", "run/last.pt", "--split", split, "--tasks", "3", "--json", "e.json")
+        )
+        found = few_shot.json("e.json")
+        assert found["accuracy"] == last[f"{split}_accuracy"]
+        assert found["interval"] == last[f"{split}_interval"]
+
+
+def test_the_best_model_is_that_of_the_first_highest_validation_accuracy(
+    few_shot: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = iter([0.1, 0.3, 0.1, 0.6, 0.1, 0.6, 0.1, 0.2])  # train and validation, in turn
+
+    def given(*_: Any, **__: Any) -> bilevel.few_shot.Accuracy:
+        return bilevel.few_shot.Accuracy(next(found), 0.01, 3)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "accuracy", given)
+        shown = few_shot.train("--steps", "8")
+    best = few_shot.content("run/best.pt")
+    assert (best["step"], best["accuracy"]) == (4, [0.6, 0.01])
+    assert few_shot.content()["step"] == 8
+    assert "best validation accuracy: 60.00 ± 1.00 % over 3 tasks, at step 4" in shown.out
+    few_shot.train("--steps", "4", "--output", "short")
+    assert_same(best["x"], few_shot.content("short/last.pt")["x"])
+
+
+# Broken off
+
+
+class PowerFailureError(Exception):
+    """Nothing that the code expects."""
+
+
+def break_off(
+    few_shot: Command, owner: Any, name: str, at: int, error: type[BaseException], *options: str
+) -> Shown | None:
+    """Train until the at-th call of a method, which fails."""
+    real, calls = getattr(owner, name), 0
+
+    def failing(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            raise error
+        return real(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, failing)
+        if issubclass(error, KeyboardInterrupt):
+            return few_shot("train", *SMALL, *options)
+        with pytest.raises(error):
+            few_shot("train", *SMALL, *options)
+        return None
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "method", "at", "error"),
+    [
+        ("itd-bio", TrainingBar, "stepped", 4, KeyboardInterrupt),  # between two validations
+        ("itd-bio", TrainingBar, "measuring", 4, KeyboardInterrupt),  # in a validation
+        ("itd-bio", TrainingBar, "stepped", 4, PowerFailureError),
+        ("itd-bio", TrainingBar, "stepped", 1, PowerFailureError),  # before there is a checkpoint
+        (
+            "itd-bio",
+            RunFolder,
+            "save_last",
+            2,
+            PowerFailureError,
+        ),  # when the history is ahead of it
+        ("aid-bio-increasing", TrainingBar, "stepped", 4, KeyboardInterrupt),
+        ("anil", TrainingBar, "stepped", 4, PowerFailureError),
+        ("maml", TrainingBar, "stepped", 4, KeyboardInterrupt),
+    ],
+)
+def test_a_training_that_was_broken_off_ends_with_the_bits_of_one_that_was_not(
+    few_shot: Command,
+    unbroken: Callable[..., Kept],
+    name: str,
+    owner: Any,
+    method: str,
+    at: int,
+    error: type[BaseException],
+) -> None:
+    few = () if name == "aid-bio-increasing" else ("--inner-steps", "2")
+    options = ("--algorithm", name, "--steps", "6", *few)
+    break_off(few_shot, owner, method, at, error, *options)
+    assert [line["step"] for line in few_shot.history("run")] != [2, 4, 6]
+    few_shot.train(*options)
+    assert_same(kept(few_shot), unbroken(*options))
+
+
+def test_losses_before_a_break_count_after_it(
+    few_shot: Command, monkeypatch: pytest.MonkeyPatch, unbroken: Callable[..., Kept]
+) -> None:
+    monkeypatch.setattr(training, "_LOSS_EVERY", 1)
+    options = ("--steps", "4", "--validate-every", "4")
+    break_off(few_shot, TrainingBar, "stepped", 3, KeyboardInterrupt, *options)
+    assert few_shot.content()["step"] == 2
+    few_shot.train(*options)
+    assert_same(kept(few_shot), unbroken(*options))
+
+
+def test_a_line_that_a_crash_cut_short_is_no_line(
+    few_shot: Command, unbroken: Callable[..., Kept]
+) -> None:
+    options = ("--algorithm", "itd-bio", "--steps", "6", "--inner-steps", "2")
+    break_off(few_shot, TrainingBar, "stepped", 4, PowerFailureError, *options)
+    with (few_shot.folder / "run" / "history.jsonl").open("a") as file:
+        file.write('{"step": 4, "seco')
+    few_shot.train(*options)
+    assert_same(kept(few_shot), unbroken(*options))
+
+
+def test_ctrl_c_keeps_the_last_step_and_says_how_to_go_on(few_shot: Command) -> None:
+    shown = break_off(few_shot, TrainingBar, "stepped", 4, KeyboardInterrupt, "--steps", "5")
+    assert shown is not None
+    assert shown.code == 130
+    assert "stopped after step 3, which is kept in run/last.pt" in shown.err
+    assert "to go on: bilevel few-shot train --data fc100" in shown.err
+    assert few_shot.content()["step"] == 3
+    assert "goes on from step 3 in run" in few_shot.train("--steps", "5").err
+
+
+def test_ctrl_c_before_the_first_step_is_done_leaves_no_checkpoint(few_shot: Command) -> None:
+    shown = break_off(few_shot, TrainingBar, "stepped", 1, KeyboardInterrupt)
+    assert shown is not None
+    assert shown.code == 130
+    assert "before the first step was done" in shown.err
+    few_shot.train("--steps", "2")
+
+
+def test_a_minute_is_the_most_that_a_crash_can_cost(
+    few_shot: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert training._SAVE_SECONDS <= 60
+    monkeypatch.setattr(training, "_SAVE_SECONDS", -1.0)
+    options = ("--steps", "6", "--validate-every", "6")
+    break_off(few_shot, TrainingBar, "stepped", 5, PowerFailureError, *options)
+    assert few_shot.content()["step"] == 4
+
+
+# Going on
+
+
+def test_more_steps_go_on_where_a_training_ended(
+    few_shot: Command, unbroken: Callable[..., Kept]
+) -> None:
+    options = ("--algorithm", "itd-bio", "--steps", "6", "--inner-steps", "2")
+    few_shot.train(*options, "--steps", "3")
+    few_shot.train(*options)
+    assert_same(few_shot.content()["x"], unbroken(*options)[1]["x"])
+    assert [line["step"] for line in few_shot.history()] == [2, 3, 4, 6]
+
+
+def test_a_training_that_has_ended_is_left_as_it_is(few_shot: Command) -> None:
+    first = few_shot.train("--steps", "4")
+    before = {f: f.read_bytes() for f in (few_shot.folder / "run").iterdir()}
+    again = few_shot.train("--steps", "4")
+    assert again.out == "It had ended before; go further with more --steps.\n" + first.out
+    assert {f: f.read_bytes() for f in (few_shot.folder / "run").iterdir()} == before
+
+
+def test_when_time_is_up_the_last_model_is_measured_and_kept(
+    few_shot: Command, unbroken: Callable[..., Kept]
+) -> None:
+    options = ("--algorithm", "itd-bio", "--steps", "6", "--inner-steps", "2")
+    few_shot.train(*options, "--seconds", "1e-9")
+    assert [line["step"] for line in few_shot.history()] == [1]
+    assert few_shot.content()["step"] == 1
+    few_shot.train(*options)
+    assert_same(few_shot.content()["x"], unbroken(*options)[1]["x"])
+
+
+def test_what_was_stopped_at_its_last_measurement_is_measured_when_it_goes_on(
+    few_shot: Command,
+) -> None:
+    options = ("--steps", "6", "--seconds", "1e-9")
+    break_off(few_shot, TrainingBar, "measuring", 1, KeyboardInterrupt, *options)
+    assert few_shot.history() == []
+    assert "best validation accuracy" in few_shot.train(*options).out
+    assert [line["step"] for line in few_shot.history()] == [1]
+
+
+def test_seconds_add_up_over_the_parts_of_a_training(few_shot: Command) -> None:
+    few_shot.train("--steps", "2")
+    first = few_shot.content()["point"]["seconds"]
+    few_shot.train("--steps", "3")
+    assert few_shot.content()["point"]["seconds"] > first > 0
+    shown = few_shot.train("--steps", "4", "--seconds", str(first))
+    assert "It had ended before" in shown.out
+
+
+def test_a_divergence_says_what_to_try_and_keeps_finite_models(few_shot: Command) -> None:
+    shown = few_shot("train", *SMALL, "--steps", "6", "--outer-lr", "1e30")
+    assert shown.code == 1
+    assert "diverged: step 2 gave values that are not finite" in shown.err
+    given = find("itd-bio").defaults
+    assert "with a smaller --outer-lr than 1e+30, or a larger --ridge than" in shown.err
+    assert f"--outer-lr than 1e+30, or a larger --ridge than {given['ridge']:g}." in shown.err
+    assert torch.isfinite(few_shot.content()["x"]).all()

@@ -1,0 +1,158 @@
+"""Signals to commands: what they keep, what they say, and their exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from bilevel.apps.few_shot.checkpoint import load
+from bilevel.cli.bars import RunsBar
+from bilevel.cli.main import main
+from bilevel.lab import figures
+from bilevel.lab.experiments import experiment as files
+from bilevel.lab.experiments.folder import RunFolder
+from bilevel.lab.experiments.judges import Fastest
+from bilevel.lab.experiments.verdicts import Figure
+
+from ..apps.cleaning.dirty_tables import dirty
+from ..apps.few_shot.few_shot_pictures import SMALL, put_images
+from ..lab.experiments.small_experiments import tiny_toml
+from .signalled import Commands
+
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are forked")
+
+
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Commands]:
+    with Commands() as found:
+        yield found
+
+
+@pytest.mark.parametrize(("number", "code"), CODES.items())
+def test_an_interrupted_clean_writes_its_results_so_far_and_goes_on(
+    commands: Commands, number: int, code: int, tmp_path: Path
+) -> None:
+    case = dirty(rows=20_000)
+    case.train.to_csv(tmp_path / "train.csv", index=False)
+    case.trusted.to_csv(tmp_path / "trusted.csv", index=False)
+    command = ("clean", "train.csv", "--label", "label", "--trusted", "trusted.csv")
+    kept = (*command, "-o", "found", "--checkpoint", "kept", "--checkpoint-every", "0")
+    shown = commands.begin(tmp_path, *kept).send(
+        number, lambda: list(tmp_path.glob("kept/step-*2.pt"))
+    )
+    assert shown.code == code, shown.err
+    assert "The step in work is being finished. Once more stops at once." in shown.err
+    assert "interrupted: these are the results after step" in shown.err
+    assert "--checkpoint kept --checkpoint-every 0 --force" in shown.err
+    assert "labels are probably wrong" in shown.out
+    assert "The run was interrupted after" in (tmp_path / "found/report.html").read_text()
+    first = pd.read_csv(tmp_path / "found/labels.csv")
+    others = (
+        commands.begin(tmp_path, *kept, "--force"),
+        commands.begin(tmp_path, *command, "-o", "whole"),
+    )
+    assert [process.end().code for process in others] == [0, 0]
+    found, whole = (pd.read_csv(tmp_path / run / "labels.csv") for run in ("found", "whole"))
+    assert found.equals(whole)
+    assert not first.weight.equals(whole.weight)
+
+
+@pytest.mark.parametrize(("number", "code"), CODES.items())
+def test_an_interrupted_run_shows_what_there_is_and_keeps_it(
+    commands: Commands, number: int, code: int, tmp_path: Path
+) -> None:
+    (tmp_path / "tiny.toml").write_text(tiny_toml(budget={"steps": 100_000}, seeds=[0]))
+    log = RunFolder(tmp_path / "out/tiny").log("stoc", 0)
+    shown = commands.begin(tmp_path, "run", "tiny.toml").send(number, lambda: len(log.lines()) > 5)
+    assert shown.code == code, shown.err
+    assert "test accuracy" in shown.out
+    assert "stoc " in shown.out
+    assert "hoag " not in shown.out  # it had not begun
+    assert "interrupted: what was done is kept; to go on:" in shown.err
+    start = log.begin()
+    assert start.state is not None
+    assert start.state.step >= log.lines()[-1]["step"] > 4
+    assert not log.done
+
+
+def test_an_interrupted_reproduction_judges_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one.toml").write_text(tiny_toml(name="one"))
+    figure = Figure("A figure", "A paper", ("one",), {"it is fast": Fastest("stoc", ("f",))}, {})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(files, "PAPER", tmp_path)
+    monkeypatch.setattr(figures, "find_figure", lambda name: figure)
+    monkeypatch.setattr(sys, "argv", ["bilevel", "reproduce", "figure-0"])
+    told = iter(range(100))
+
+    def tell(*_: object) -> None:
+        if next(told) == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(RunsBar, "__call__", tell)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 143
+    shown = capsys.readouterr().err
+    assert "interrupted before the verdicts: the runs in out/figure-0 are kept" in shown
+    assert "to go on: bilevel reproduce figure-0" in shown
+    assert not list(tmp_path.rglob("verdicts.*"))
+
+
+def test_an_interrupted_sweep_keeps_its_finished_trials(commands: Commands, tmp_path: Path) -> None:
+    grid = {"hoag": {"outer_lr": [1e-6, 10.0]}}
+    (tmp_path / "tiny.toml").write_text(tiny_toml(sweep=grid, budget={"steps": 100_000}))
+    shown = commands.begin(tmp_path, "sweep", "tiny.toml").send(
+        signal.SIGTERM, lambda: (tmp_path / "out/tiny-sweep.db").exists()
+    )
+    assert shown.code == 143, shown.err
+    assert "interrupted: all but the trial in work is in sqlite:///out/tiny-sweep.db" in shown.err
+    assert "Traceback" not in shown.err
+
+
+@pytest.mark.parametrize(("number", "code"), CODES.items())
+def test_an_interrupted_training_keeps_its_last_step_and_goes_on(
+    commands: Commands, number: int, code: int, tmp_path: Path
+) -> None:
+    put_images(tmp_path / "data")
+    train = ("few-shot", "train", *SMALL, "--validate-every", "10", "--steps")
+    last = tmp_path / "run/last.pt"
+    shown = commands.begin(tmp_path, *train, "100000").send(number, last.exists)
+    assert shown.code == code, shown.err
+    step = load(last).step
+    assert f"stopped after step {step:,}, which is kept in run/last.pt" in shown.err
+    page = (tmp_path / "run/report.html").read_text()
+    assert "The training is not at its end." in page
+    assert "interrupted" in page
+    more = str(step - step % 10 + 12)
+    others = (
+        commands.begin(tmp_path, *train, more),
+        commands.begin(tmp_path, *train, more, "--output", "whole"),
+    )
+    assert [process.end().code for process in others] == [0, 0]
+    assert torch.equal(load(last).x, load(tmp_path / "whole/last.pt").x)
+
+
+def test_two_processes_in_one_folder_are_refused(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(tiny_toml(budget={"steps": 100_000}, seeds=[0]))
+    log = RunFolder(tmp_path / "out/tiny").log("stoc", 0)
+    first = commands.begin(tmp_path, "run", "tiny.toml")
+
+    def second_is_refused() -> bool:
+        if not log.lines():
+            return False
+        shown = commands.begin(tmp_path, "run", "tiny.toml").end()
+        assert shown.code == 2
+        assert "another run is at work in out/tiny" in shown.err
+        return True
+
+    assert first.send(signal.SIGINT, second_is_refused).code == 130

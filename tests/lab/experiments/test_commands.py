@@ -1,0 +1,129 @@
+"""`bilevel run`, `bilevel sweep` and `bilevel reproduce`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bilevel.cli.main import main
+from bilevel.lab import figures
+from bilevel.lab.experiments import experiment as files
+from bilevel.lab.experiments.experiment import load
+from bilevel.lab.experiments.judges import Fastest, GainFalls
+from bilevel.lab.experiments.verdicts import Figure
+
+from .small_experiments import tiny_toml
+
+
+class Shown(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Shown]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*arguments: str) -> Shown:
+        monkeypatch.setattr(sys, "argv", ["bilevel", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Shown(int(ended.value.code or 0), *capsys.readouterr())
+
+    return call
+
+
+def test_run_writes_a_folder_and_says_how_it_went(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(tiny_toml())
+    shown = run("run", "tiny.toml", "--seeds", "1")
+    assert shown.code == 0, shown.err
+    assert "test accuracy" in shown.out
+    assert "bilevel report out/tiny" in shown.out
+    about = json.loads((tmp_path / "out/tiny/about.json").read_text())
+    assert about["command"] == "bilevel run tiny.toml --seeds 1"
+    assert [path.name for path in (tmp_path / "out/tiny/runs/hoag").iterdir()] == ["seed-0"]
+
+
+def test_a_budget_in_seconds_takes_the_place_of_steps(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(tiny_toml(budget={"steps": 10**9}))
+    shown = run("run", "tiny.toml", "--seeds", "1", "--budget", "0.05", "-o", "here")
+    assert shown.code == 0, shown.err
+    done = json.loads((tmp_path / "here/runs/stoc/seed-0/done.json").read_text())
+    assert done["status"] == "time_limit"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "absent.toml"), "absent.toml"),
+        (("run", "bad.toml"), "there is no 'inner_rl'"),
+        (("run", "good.toml", "--budget", "-1"), "budget.seconds = -1.0"),
+        (("sweep", "good.toml"), "no [sweep.LABEL] table"),
+        (("reproduce", "figure-9"), "there are figure-2, figure-3, figure-4a"),
+    ],
+)
+def test_a_mistake_is_a_message_and_nothing_written(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "good.toml").write_text(tiny_toml())
+    (tmp_path / "bad.toml").write_text(tiny_toml().replace("neumann_terms", "inner_rl"))
+    shown = run(*arguments)
+    assert shown.code == 2
+    assert message in " ".join(shown.err.split())
+    assert "Traceback" not in shown.err
+    assert not list(tmp_path.rglob("experiment.toml"))
+
+
+def test_sweep_writes_an_experiment_with_the_best_settings(run: Run, tmp_path: Path) -> None:
+    grid = {"hoag": {"outer_lr": [1e-6, 10.0]}}
+    (tmp_path / "tiny.toml").write_text(tiny_toml(sweep=grid))
+    shown = run("sweep", "tiny.toml", "--write", "best.toml")
+    assert shown.code == 0, shown.err
+    assert "outer_lr = 10.0" in shown.out
+    best = load(tmp_path / "best.toml")
+    assert best.algorithms[1].settings["outer_lr"] == 10.0
+    assert best.algorithms[0] == load(tmp_path / "tiny.toml").algorithms[0]
+    assert (tmp_path / "out/tiny-sweep.db").exists()
+
+
+def test_reproduce_prints_and_stores_a_verdict_for_each_claim(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("one", "two")
+    for name in names:
+        (tmp_path / f"{name}.toml").write_text(tiny_toml(name=name))
+    figure = Figure(
+        title="A figure",
+        source="A paper",
+        experiments=names,
+        claims={"stocBiO is fast": Fastest("stoc", ("test_loss",))},
+        comparisons={"the gain falls": GainFalls("stoc", "test_loss", names)},
+    )
+    monkeypatch.setattr(files, "PAPER", tmp_path)
+    monkeypatch.setattr(figures, "find_figure", lambda name: figure)
+    shown = run("reproduce", "figure-0", "--seeds", "2", "-o", "out")
+    assert shown.code == 0, shown.err
+    assert shown.out.count("stocBiO is fast") == 2
+    rows = json.loads((tmp_path / "out/verdicts.json").read_text())
+    assert [row["experiment"] for row in rows] == ["one", "two", "one, two"]
+    assert {row["verdict"] for row in rows} <= {"confirmed", "partly", "contradicted"}
+    own = json.loads((tmp_path / "out/two/verdicts.json").read_text())
+    assert own == rows[1:]
+    page = (tmp_path / "out/verdicts.md").read_text()
+    assert "bilevel reproduce figure-0 --seeds 2 -o out" in page
+
+
+def test_help_teaches_by_example(run: Run) -> None:
+    for command in ("run", "sweep", "reproduce"):
+        shown = run(command, "--help")
+        assert f"bilevel {command} " in " ".join(shown.out.split())

@@ -1,0 +1,201 @@
+"""Run folders: what is in them, and what a crash costs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bilevel.datasets import load as load_data
+from bilevel.errors import UserError
+from bilevel.lab.experiments.experiment import Budget, parse
+from bilevel.lab.experiments.folder import RunFolder, RunLog
+from bilevel.lab.experiments.runner import Recorder, run_experiment, run_one, torch_threads
+from bilevel.lab.tasks import Instance
+
+from .small_experiments import tiny, tiny_toml
+
+METRICS = {"step", "seconds", "hypergradient_norm"}
+METRICS |= {f"{part}_{what}" for part in ("train", "test") for what in ("loss", "accuracy")}
+METRICS |= {"validation_loss", "detection_auc"}
+METRICS |= {f"{c}{s}" for c in ("gc_f", "gc_g", "jv", "hv") for s in ("", "_samples")}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As in the experiments: another number of threads gives other last digits."""
+    with torch_threads(1):
+        yield
+
+
+def without_clock(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def small_instance() -> Instance:
+    return tiny().task().build(load_data("digits"), seed=0)
+
+
+class Crash(BaseException):
+    pass
+
+
+def crashing(instance: Instance, after: int) -> Instance:
+    """The same problem, in which the program dies at a certain evaluation."""
+    calls = iter(range(after))
+
+    def measure(x: Any, y: Any) -> dict[str, float]:
+        if next(calls, None) is None:
+            raise Crash
+        return instance.measure(x, y)
+
+    return Instance(instance.problem, measure)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = tmp_path_factory.mktemp("runs") / "tiny"
+    return run_experiment(tiny(), folder, "bilevel run tiny.toml")
+
+
+def test_a_run_folder_has_everything(finished: RunFolder) -> None:
+    folder = finished.folder
+    text = (folder / "experiment.toml").read_text()
+    assert parse(text, "stored") == tiny().resolved()
+    about = json.loads((folder / "about.json").read_text())
+    assert about["command"] == "bilevel run tiny.toml"
+    assert about["threads"] == 1
+    assert set(about) >= {"bilevel", "torch", "numpy", "python", "platform", "cores", "started"}
+    for label in ("stoc", "hoag"):
+        for seed in (0, 1):
+            run = folder / "runs" / label / f"seed-{seed}"
+            names = sorted(path.name for path in run.iterdir())
+            assert names == ["done.json", "final.npz", "metrics.jsonl"]
+            assert json.loads((run / "done.json").read_text())["status"] == "step_limit"
+            lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+            assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
+            assert all(set(line) >= METRICS for line in lines)
+            assert lines[0]["hypergradient_norm"] is None
+            assert lines[0]["seconds"] == lines[0]["hv"] == 0
+            assert lines[-1]["hypergradient_norm"] > 0
+            with np.load(run / "final.npz", allow_pickle=False) as final:
+                assert (final["x"].shape, final["y"].shape) == ((200,), (65, 10))
+
+
+def test_the_last_line_is_of_the_final_variables(finished: RunFolder) -> None:
+    run = finished.log("hoag", 0)
+    with np.load(run.folder / "final.npz") as final:
+        x, y = torch.as_tensor(final["x"]), torch.as_tensor(final["y"])
+    measured = small_instance().measure(x, y)
+    assert run.lines()[-1].items() >= measured.items()
+
+
+def test_finished_runs_are_skipped_and_more_seeds_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_experiment(tiny(seeds=[0]), tmp_path, "first")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("seed-0/*")}
+    told = []
+    run_experiment(tiny(seeds=[0, 1]), tmp_path, "second", lambda *news: told.append(news))
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len(list(tmp_path.rglob("seed-1/done.json"))) == 2
+    assert told[-1][1:] == (4, 4)
+    monkeypatch.setattr("bilevel.lab.experiments.runner.run_one", pytest.fail)
+    run_experiment(tiny(seeds=[0, 1]), tmp_path, "third")
+
+
+def test_two_experiments_cannot_share_a_folder(finished: RunFolder) -> None:
+    before = (finished.folder / "experiment.toml").read_text()
+    with pytest.raises(UserError, match="another budget: choose another folder"):
+        run_experiment(tiny(budget={"steps": 5}), finished.folder, "again")
+    assert (finished.folder / "experiment.toml").read_text() == before
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write to .*file"):
+        run_experiment(tiny(), tmp_path / "file" / "run", "command")
+
+
+@pytest.mark.parametrize("label", ["stoc", "hoag"])
+@pytest.mark.parametrize("after", [1, 3, 5])
+def test_a_crashed_run_goes_on_as_if_nothing_had_been(
+    finished: RunFolder, tmp_path: Path, label: str, after: int
+) -> None:
+    algorithm = {c.label: c for c in tiny().algorithms}[label].make()
+    log, budget = RunLog(tmp_path), Budget(steps=4)
+    with pytest.raises(Crash):
+        run_one(crashing(small_instance(), after - 1), algorithm, 0, budget, log)
+    assert not log.done
+    assert len(log.lines()) == after - 1
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "sec')  # what a kill can leave behind
+    assert len(log.lines()) == after - 1
+    run_one(small_instance(), algorithm, 0, budget, log)
+    unbroken = finished.log(label, 0)
+    assert without_clock(log.lines()) == without_clock(unbroken.lines())
+    with np.load(tmp_path / "final.npz") as a, np.load(unbroken.folder / "final.npz") as b:
+        np.testing.assert_array_equal(a["x"], b["x"])
+        np.testing.assert_array_equal(a["y"], b["y"])
+    seconds = [line["seconds"] for line in log.lines()]
+    assert seconds == sorted(seconds)
+
+
+def test_a_run_that_diverges_ends_with_its_last_finite_step(tmp_path: Path) -> None:
+    algorithm = tiny().algorithms[0].make(inner_lr=1e30, inner_steps=5)
+    run_one(small_instance(), algorithm, 0, Budget(steps=50), RunLog(tmp_path))
+    done = json.loads((tmp_path / "done.json").read_text())
+    assert done["status"] == "diverged"
+    for line in (tmp_path / "metrics.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)  # NaN and Infinity are not JSON
+    with np.load(tmp_path / "final.npz") as final:
+        assert np.isfinite(final["y"]).all()
+
+
+def test_evaluations_come_at_growing_distances(tmp_path: Path) -> None:
+    algorithm = tiny().algorithms[0].make()
+    log = RunLog(tmp_path)
+    run_one(small_instance(), algorithm, 0, Budget(steps=60), log)
+    steps = [line["step"] for line in log.lines()]
+    assert steps[:11] == list(range(11))
+    assert steps[-1] == 60
+    assert len(steps) < 35
+
+
+@pytest.mark.parametrize(
+    ("last", "now", "due"),
+    [(0.0, 0.19, False), (0.0, 0.21, True), (50.0, 54.9, False), (50.0, 55.1, True)],
+)
+def test_a_crash_loses_seconds_at_most(last: float, now: float, due: bool, tmp_path: Path) -> None:
+    log = RunLog(tmp_path)
+    recorder = Recorder(lambda x, y: {}, Budget(seconds=100.0), log, log.begin(), lambda s: None)
+    recorder._last_seconds = last
+    assert recorder._is_due(1, now) is due
+
+
+def test_a_killed_command_keeps_every_flushed_line_and_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(tiny_toml(budget={"steps": 100_000}, seeds=[0]))
+    command = [sys.executable, "-m", "bilevel", "run", "tiny.toml", "-o", "run"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    log = RunFolder(tmp_path / "run").log("stoc", 0)
+    while process.poll() is None and len(log.lines()) < 12:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL
+    left = log.lines()
+    assert len(left) >= 12
+    start = log.begin()
+    assert start.state is not None
+    assert start.state.step in {line["step"] for line in left[-2:]}
+    assert log.lines() == [line for line in left if line["step"] <= start.state.step]
+    assert not log.done

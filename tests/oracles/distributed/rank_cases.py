@@ -1,0 +1,108 @@
+"""Runs that are the same on one process and on several.
+
+    torchrun --nproc-per-node 2 -m tests.oracles.distributed.rank_cases FILE
+
+Each process runs every case; the leader writes what came out to FILE.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import scipy.sparse
+import torch
+from bilevel.few_shot import LearnedHead, ZeroHead
+from bilevel.inner import NewtonCG
+from bilevel.linear import from_oracle, jacobi
+from bilevel.peers import Alone, Peers, from_environment
+
+import bilevel
+from bilevel import Problem
+from bilevel.algorithms import MAML, AIDBiO, DoubleLoop, ITDBiO, StocBiO, registry
+
+from ...models.heads.few_shot_cases import problem as few_shot
+from ...truth.quadratics import noisy_sum, quadratic
+from ...truth.small_problems import cleaning, softmax
+
+ROWS = 41  # not a multiple of any number of processes
+
+
+@dataclass(frozen=True)
+class Case:
+    problem: Callable[[], Problem]
+    algorithm: DoubleLoop
+    steps: int = 3
+
+
+def sparse() -> Problem:
+    plain = softmax(rows=ROWS).closed_form
+    parts = [
+        (scipy.sparse.csr_array(rows.numpy()), labels)
+        for rows, labels in (
+            (plain.train, plain.train_labels),
+            (plain.validation, plain.validation_labels),
+        )
+    ]
+    return bilevel.softmax_problem(*parts, penalty=bilevel.PerFeature(), classes=3)
+
+
+def weights_and_penalties() -> Problem:
+    return softmax(rows=ROWS, weights=bilevel.SigmoidWeights(), penalty=bilevel.PerWeight())
+
+
+def cases() -> Iterator[tuple[str, Case]]:
+    for name, entry in registry().items():
+        yield f"{name}, rows", Case(lambda: noisy_sum(rows=ROWS).problem("dict"), entry.make())
+        yield f"{name}, no rows", Case(lambda: quadratic(4.0).problem(), entry.make())
+        yield f"{name}, softmax", Case(weights_and_penalties, entry.make())
+    newton, precise = NewtonCG(1e-10), {"cg_steps": 40, "cg_tol": 1e-11}
+    for kind in (from_oracle, jacobi):
+        aid = AIDBiO(inner=newton, **precise, preconditioner=kind, outer_lr=0.5)
+        yield f"preconditioned, {kind.__name__}", Case(lambda: softmax(rows=ROWS), aid)
+    yield "sparse", Case(sparse, AIDBiO(inner=newton, **precise, outer_lr=0.5))
+    yield "sparse, batches", Case(sparse, StocBiO(batch=7, outer_lr=0.5))
+    yield "single rows", Case(lambda: cleaning(rows=ROWS), StocBiO(batch=1, outer_lr=0.1))
+    yield "auto, precise", Case(lambda: cleaning(rows=ROWS), AIDBiO(accuracy=1e-9))
+    for chunk in (None, 2):
+        heads = ITDBiO(inner_steps=5, inner_lr=0.4, outer_lr=0.1, warm_start=False)
+        learned = MAML(inner_steps=3, inner_lr=0.4, outer_lr=0.1)
+        aid = AIDBiO(inner_steps=5, inner_lr=0.4, cg_steps=8, outer_lr=0.1)
+        tasks = {"batch": 3, "chunk": chunk}
+        yield f"tasks, itd, {chunk}", Case(_tasks(ZeroHead(0.05), tasks), heads, 3)
+        yield f"tasks, aid, {chunk}", Case(_tasks(ZeroHead(0.05), tasks), aid, 3)
+        yield f"tasks, anil, {chunk}", Case(_tasks(LearnedHead(0.01, seed=2), tasks), learned, 3)
+
+
+def _tasks(learner: Any, settings: dict[str, Any]) -> Callable[[], Problem]:
+    return lambda: few_shot(learner, **settings)
+
+
+def outcome(case: Case, peers: Peers) -> dict[str, Any]:
+    problem = case.problem()
+    if peers.size > 1:
+        problem = bilevel.shard(problem, peers)
+    result = bilevel.minimize(problem, case.algorithm, steps=case.steps, seed=3)
+    return {
+        "x": result.state.x,
+        "y": result.state.y,
+        "hypergradient": result.state.hypergradient,
+        "values": [record.outer_value for record in result.history],
+        "counts": dict(result.counts),
+        "status": str(result.status),
+    }
+
+
+def outcomes(peers: Peers | None = None) -> dict[str, dict[str, Any]]:
+    return {name: outcome(case, peers or Alone()) for name, case in cases()}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with from_environment(timeout=60) as everyone:
+        found = outcomes(everyone)
+        if everyone.leads:
+            torch.save(found, Path(sys.argv[1]))

@@ -1,0 +1,206 @@
+"""Many processes give what one gives, for every algorithm."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from bilevel.peers import Alone, Group
+
+import bilevel
+from bilevel.lab.experiments.experiment import load
+from bilevel.lab.experiments.folder import RunFolder
+from bilevel.problem.sharding import Part
+
+from ...truth.dense_truth import relative
+from ...truth.quadratics import noisy_sum
+from .rank_cases import cases, outcomes
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = "tests.oracles.distributed.rank_program"
+
+
+def torchrun(processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return subprocess.run(
+        [*command, f"--nproc-per-node={processes}", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return outcomes()
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def together(request, tmp_path_factory):
+    file = tmp_path_factory.mktemp("ranks") / "found.pt"
+    done = torchrun(request.param, "-m", "tests.oracles.distributed.rank_cases", str(file))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return torch.load(file, weights_only=True)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in cases()])
+def test_every_run_ends_as_on_one_process(name, alone, together):
+    one, many = alone[name], together[name]
+    assert many["status"] == one["status"]
+    if "from_oracle" not in name:  # the mean of the processes' inverses is another preconditioner
+        assert many["counts"] == one["counts"]
+    for key in ("x", "y", "hypergradient"):
+        assert relative(many[key], one[key]) < 1e-10
+    torch.testing.assert_close(many["values"], one["values"], rtol=1e-10, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("unbroken")
+    done = torchrun(2, "-m", PROGRAM, str(folder), str(folder / "found.pt"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return torch.load(folder / "found.pt", weights_only=True)
+
+
+def test_a_process_that_dies_ends_the_others_with_a_clear_message(tmp_path):
+    """Without torchrun, which may end the others before they speak."""
+    with socket.socket() as any_port:
+        any_port.bind(("127.0.0.1", 0))
+        port = any_port.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    output = tmp_path / "found.pt"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", PROGRAM, str(tmp_path), str(output), "5"],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **shared, "RANK": str(rank)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    said = [rank.communicate(timeout=120)[1] for rank in ranks]
+    assert ranks[1].returncode == -signal.SIGKILL
+    assert ranks[0].returncode == 1
+    assert "rank 0 of 2 lost its peers: another rank has died" in said[0]
+    assert "torchrun --max-restarts starts all of them again, from the last" in said[0]
+    assert not output.exists()
+
+
+def test_a_restart_by_torchrun_goes_on_from_the_checkpoint_to_the_same_bits(tmp_path, unbroken):
+    options = "--max-restarts=1", "-m", PROGRAM
+    done = torchrun(2, *options, str(tmp_path), str(tmp_path / "found.pt"), "5")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "died").exists()
+    found = torch.load(tmp_path / "found.pt", weights_only=True)
+    assert torch.equal(found["x"], unbroken["x"])
+    assert torch.equal(found["y"], unbroken["y"])
+    assert found["steps"] == unbroken["steps"] == list(range(1, 13))
+    assert found["counts"] == unbroken["counts"]
+
+
+EXPERIMENT = """
+name = "shared"
+data = "digits"
+seeds = [0, 1]
+threads = 1
+
+[problem]
+kind = "hyper-cleaning"
+corruption = 0.3
+train_rows = 301
+validation_rows = 100
+ridge = 0.01
+
+[budget]
+steps = 8
+
+[[algorithms]]
+label = "aid"
+name = "aid-bio"
+settings = {inner_steps = 5, inner_lr = 0.1, cg_steps = 5, outer_lr = 10.0}
+
+[[algorithms]]
+label = "stoc"
+name = "stocbio"
+settings = {inner_steps = 5, inner_lr = 0.1, neumann_lr = 0.1, batch = 20, outer_lr = 10.0}
+"""
+
+
+def test_an_experiment_on_two_processes_writes_the_results_of_one(tmp_path):
+    file = tmp_path / "shared.toml"
+    file.write_text(EXPERIMENT, encoding="utf-8")
+    folders = [tmp_path / "one", tmp_path / "two"]
+    command = ["-m", "bilevel", "run", str(file), "-o"]
+    one = subprocess.run(
+        [sys.executable, *command, str(folders[0])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert one.returncode == 0, one.stderr
+    two = torchrun(2, *command, str(folders[1]))
+    assert two.returncode == 0, two.stderr[-3000:]
+    assert two.stdout.count("results: ") == 1  # only one process speaks
+    chosen = load(str(file))
+    histories = [RunFolder(folder).histories(chosen) for folder in folders]
+    compared = 0
+    for label, seeds in histories[0].items():
+        for seed, lines in seeds.items():
+            other = histories[1][label][seed]
+            assert [line["step"] for line in lines] == [line["step"] for line in other]
+            torch.testing.assert_close(
+                [line["validation_loss"] for line in lines],
+                [line["validation_loss"] for line in other],
+                rtol=1e-4,
+                atol=1e-6,
+            )  # in float32
+            compared += 1
+    assert compared == 4
+
+
+def test_parts_cover_all_rows_once():
+    for total in (4, 7, 100):
+        for size in (1, 2, 3, 4):
+            parts = [Part.of(total, _Rank(rank, size)) for rank in range(size)]
+            rows = torch.cat([part.rows for part in parts])
+            assert torch.equal(rows, torch.arange(total))
+            assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+class _Rank(Alone):
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+
+def test_a_process_holds_its_own_rows_and_no_others():
+    problem = noisy_sum(rows=41).problem()
+    held = bilevel.shard(problem, _Rank(1, 4))
+    A = held.inner_data.batch(None).data[0]
+    assert len(A) == 10
+    assert A.untyped_storage().nbytes() == A.numel() * A.element_size()
+    assert torch.equal(A, problem.inner_data.rows(torch.arange(10, 20))[0])
+    assert len(held.inner_data) == 41
+
+
+def test_mistakes_are_named():
+    problem = noisy_sum(rows=3).problem()
+    with pytest.raises(ValueError, match=r"3 rows, fewer than the 4 processes: start fewer"):
+        bilevel.shard(problem, _Rank(0, 4))
+    with pytest.raises(ValueError, match=r"there is no process group: call torch\.distributed"):
+        bilevel.shard(problem)
+    with pytest.raises(ValueError, match="there is no process group"):
+        Group()
+    with pytest.raises(ValueError, match="sharded already"):
+        bilevel.shard(bilevel.shard(problem, _Rank(0, 2)), _Rank(0, 2))
+    assert bilevel.shard(problem, Alone()) is problem

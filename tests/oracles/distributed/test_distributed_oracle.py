@@ -1,0 +1,217 @@
+"""What the processes' oracles give together is what the oracle of all rows gives.
+
+Here the processes are threads, which meet at a barrier for each sum: fast, and the same code.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bilevel.few_shot import LearnedHead, ZeroHead
+from bilevel.peers import Peers
+from bilevel.stored import NpyRows
+from torch import Tensor
+
+import bilevel
+from bilevel.models.softmax.form import SoftmaxForm
+from bilevel.oracles import Oracle, at_step, make_oracle
+
+from ...models.heads.few_shot_cases import problem as few_shot
+from ...truth.quadratics import noisy_sum, quadratic
+from ...truth.small_problems import cleaning, softmax
+from .rank_cases import sparse, weights_and_penalties
+
+
+class _Meeting:
+    """Where threads leave their tensors, and take the sum."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size, timeout=20)
+        self.left: list[Any] = [None] * size
+
+
+class ThreadPeers(Peers):
+    def __init__(self, meeting: _Meeting, rank: int) -> None:
+        self._meeting, self.rank, self.size = meeting, rank, len(meeting.left)
+
+    def _exchange(self, own: Any) -> list[Any]:
+        self._meeting.left[self.rank] = own
+        self._meeting.barrier.wait()
+        everyone = list(self._meeting.left)
+        self._meeting.barrier.wait()
+        return everyone
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        return torch.stack(self._exchange(tensor)).sum(0)
+
+    def largest(self, value: float) -> float:
+        return max(self._exchange(value))
+
+    def told(self, content: Any) -> Any:
+        return self._exchange(content)[0]
+
+
+def together(size: int, work: Callable[[Peers], Any]) -> list[Any]:
+    """What each of so many threads makes of it."""
+    meeting = _Meeting(size)
+
+    def one(rank: int) -> Any:
+        try:
+            return work(ThreadPeers(meeting, rank))
+        except BaseException:
+            meeting.barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(size) as pool:
+        return [future.result() for future in [pool.submit(one, rank) for rank in range(size)]]
+
+
+_FOLDER = tempfile.TemporaryDirectory()  # until the end of the process
+
+
+def in_files() -> bilevel.Problem:
+    plain = weights_and_penalties().closed_form
+    parts = []
+    for name in ("train", "validation"):
+        file = Path(_FOLDER.name) / f"{name}.npy"
+        if not file.exists():
+            np.save(file, getattr(plain, name).numpy())
+        parts.append((NpyRows(file), getattr(plain, f"{name}_labels")))
+    return bilevel.softmax_problem(
+        *parts, weights=bilevel.SigmoidWeights(), penalty=bilevel.PerWeight(), classes=3
+    )
+
+
+PROBLEMS: dict[str, Callable[[], bilevel.Problem]] = {
+    "rows": lambda: noisy_sum(rows=13).problem(),
+    "no rows": lambda: quadratic(4.0).problem(),
+    "autograd, a weight a row": lambda: cleaning(rows=13),
+    "closed form, a weight a row": lambda: softmax(
+        rows=13, weights=bilevel.SigmoidWeights(), penalty=bilevel.Ridge(0.1)
+    ),
+    "closed form, weights and penalties": weights_and_penalties,
+    "closed form, given weights": lambda: softmax(
+        rows=13, weights=torch.linspace(0, 1, 13).double()
+    ),
+    "sparse": sparse,
+    "in files": in_files,
+    # A module cannot be called by several threads at once, so each thread has its own.
+    "tasks": lambda: few_shot.__wrapped__(ZeroHead(0.05), batch=3),
+    "tasks, a learned start": lambda: few_shot.__wrapped__(LearnedHead(0.01, seed=2), batch=3),
+}
+
+
+def answers(oracle: Oracle, problem: bilevel.Problem, rows: Tensor | None) -> dict[str, Tensor]:
+    """Everything that an algorithm may ask."""
+    generator = torch.Generator().manual_seed(1)
+
+    def near(point: Tensor) -> Tensor:
+        return point + 0.3 * torch.randn(len(point), generator=generator, dtype=torch.float64)
+
+    x, y, v = near(problem.x0), near(problem.y0), near(torch.zeros_like(problem.y0))
+    outer_x, outer_y = oracle.outer_gradient(x, y, rows)
+    around = oracle.linearize(x, y, rows)
+    value, gradient = oracle.inner_value_and_gradient(x, y, rows)
+    found = {
+        "outer value": oracle.outer_value(x, y, rows),
+        "outer gradient by y": outer_y,
+        "inner value": oracle.inner_value(x, y, rows),
+        "inner value beside the gradient": value,
+        "inner gradient": oracle.inner_gradient(x, y, rows),
+        "inner gradient beside the value": gradient,
+        "inner gradient of the linearisation": around.gradient(),
+        "hvp": around.hvp(v),
+        "hypergradient": oracle.pull(x, outer_x - around.cross(v), rows),
+        "start": oracle.start(x, y),
+        "start pulled": oracle.pull(x, outer_x + oracle.pull_start(x, v, rows), rows),
+    }
+    if isinstance(problem.closed_form, SoftmaxForm):
+        found["diagonal"] = around.diagonal()
+    return found
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("chosen", [None, [0, 12, 5], [7]], ids=["all", "some", "one"])
+def test_the_sum_of_the_parts_is_the_whole(name, size, chosen):
+    problem = PROBLEMS[name]()
+    if chosen is not None and problem.inner_data is None:
+        pytest.skip("no rows to choose from")
+    rows = None if chosen is None else torch.tensor(chosen)
+    by_task = problem.shared_batch is not None
+    if by_task:
+        rows = torch.arange(3) if rows is None else torch.arange(len(rows))
+    whole = answers(make_oracle(problem), problem, rows)
+
+    def part(peers: Peers) -> dict[str, Tensor]:
+        own = PROBLEMS[name]()
+        return answers(make_oracle(bilevel.shard(own, peers)), own, rows)
+
+    found = together(size, part)
+    for each in found:
+        for what, value in whole.items():
+            torch.testing.assert_close(
+                each[what], value, rtol=1e-11, atol=1e-12, msg=lambda m, w=what: f"{w}: {m}"
+            )
+            assert torch.equal(each[what], found[0][what]), f"{what} differs between processes"
+
+
+def test_the_approximate_inverse_is_the_same_on_all_and_near_to_the_whole():
+    problem = softmax(rows=400, features=6)
+    x, y, v = problem.x0, problem.y0, torch.linspace(-1, 1, len(problem.y0)).double()
+
+    def product(peers: Peers | None) -> Tensor:
+        stated = problem if peers is None else bilevel.shard(problem, peers)
+        return make_oracle(stated).linearize(x, y).approximate_inverse()(v)
+
+    found = together(2, product)
+    assert torch.equal(found[0], found[1])
+    alone = product(None)
+    assert float((found[0] - alone).norm()) < 0.1 * float(alone.norm())
+
+
+def test_a_run_stops_on_all_when_one_is_asked_to_stop():
+    problem = noisy_sum(rows=13).problem()
+    algorithm = bilevel.algorithms.AIDBiO(inner_steps=3, inner_lr=0.1, cg_steps=3, outer_lr=0.1)
+
+    def run(peers: Peers) -> tuple[str, int]:
+        def stop(progress: bilevel.Progress) -> bool:
+            return peers.rank == 1 and progress.record.step == 4
+
+        result = bilevel.minimize(bilevel.shard(problem, peers), algorithm, callbacks=[stop])
+        return str(result.status), result.state.step
+
+    assert together(3, run) == [("stopped", 4)] * 3
+
+
+def test_all_go_by_the_slowest_clock():
+    problem = noisy_sum(rows=13).problem()
+    algorithm = bilevel.algorithms.AIDBiO(inner_steps=3, inner_lr=0.1, cg_steps=3, outer_lr=0.1)
+
+    def run(peers: Peers) -> list[float]:
+        ticks = iter(range(0, 10**6, 1 + peers.rank))
+        result = bilevel.minimize(
+            bilevel.shard(problem, peers), algorithm, seconds=9, clock=lambda: next(ticks)
+        )
+        return [record.seconds for record in result.history]
+
+    assert together(3, run) == [[3.0, 6.0, 9.0]] * 3
+
+
+def test_the_tasks_of_a_step_are_split_and_all_are_done():
+    problem = PROBLEMS["tasks"]()
+
+    def rows(peers: Peers) -> Tensor:
+        oracle = make_oracle(bilevel.shard(problem, peers))
+        assert at_step(oracle, 1).inner_rows == 3
+        return oracle._view.inner(torch.arange(3, 6)).rows
+
+    assert sorted(torch.cat(together(2, rows)).tolist()) == [3, 4, 5]

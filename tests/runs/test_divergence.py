@@ -1,0 +1,126 @@
+"""A run that meets a value that is not finite ends as diverged, and keeps what it had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import bilevel
+
+from ..truth.small_problems import softmax
+
+_REGISTRY = bilevel.algorithms.registry()
+
+
+def explosive(steps_until: int) -> bilevel.Problem:
+    """A problem whose outer gradient is infinite once f has been differentiated so often."""
+    calls = 0
+
+    def outer(x: Tensor, y: Tensor, batch: bilevel.Batch) -> Tensor:
+        nonlocal calls
+        calls += y.requires_grad
+        # One call is the trial when the problem is made.
+        return (y**2).sum() / (0.0 if y.requires_grad and calls > steps_until + 1 else 1.0)
+
+    def inner(x: Tensor, y: Tensor, batch: bilevel.Batch) -> Tensor:
+        return ((y - x - batch.data) ** 2).mean()
+
+    start, rows = torch.ones(2, dtype=torch.float64), torch.ones(20, 2, dtype=torch.float64)
+    return bilevel.Problem(outer, inner, start, 0 * start, rows, rows)
+
+
+def assert_diverged(result: bilevel.Result, step: int) -> None:
+    assert result.status == "diverged"
+    assert f"Step {step + 1} gave values that are not finite" in result.message
+    assert f"those of step {step}." in result.message
+    assert "Try a smaller inner_lr" in result.message
+    assert len(result.history) == result.state.step == step
+    assert torch.isfinite(result.x).all()
+    assert torch.isfinite(result.y).all()
+
+
+@pytest.mark.parametrize("name", _REGISTRY)
+def test_the_last_finite_x_and_y_are_kept(name: str) -> None:
+    algorithm = _REGISTRY[name].make()
+    result = bilevel.minimize(explosive(3), algorithm, steps=10)
+    truth = bilevel.minimize(explosive(100), algorithm, steps=3)
+    assert_diverged(result, step=3)
+    assert torch.equal(result.x, truth.x)
+    assert torch.equal(result.y, truth.y)
+    assert [record.outer_value for record in result.history] == [
+        record.outer_value for record in truth.history
+    ]
+
+
+@pytest.mark.parametrize("name", _REGISTRY)
+def test_a_run_that_diverges_at_once_keeps_the_start(name: str) -> None:
+    result = bilevel.minimize(explosive(0), _REGISTRY[name].make(), steps=10)
+    assert_diverged(result, step=0)
+    assert result.x.tolist() == [1.0, 1.0]
+    assert result.y.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, entry in _REGISTRY.items() if "inner_lr" in entry.demo]
+)
+def test_inner_steps_that_are_too_long_end_in_divergence_not_in_an_error(name: str) -> None:
+    algorithm = _REGISTRY[name].make(inner_lr=1e200)
+    result = bilevel.minimize(softmax(), algorithm, steps=20)
+    assert_diverged(result, step=result.state.step)
+
+
+@pytest.mark.parametrize("preconditioner", [bilevel.linear.jacobi, bilevel.linear.from_oracle])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        lambda **arguments: bilevel.algorithms.AIDBiO(
+            inner_steps=10, inner_lr=1e200, cg_steps=10, **arguments
+        ),
+        lambda **arguments: bilevel.algorithms.AIDCG(inner_lr=1e308, **arguments),
+        lambda **arguments: bilevel.algorithms.HOAG(outer_lr=1e300, **arguments),
+    ],
+    ids=["aid-bio", "aid-cg", "hoag"],
+)
+def test_a_preconditioner_does_not_turn_divergence_into_an_error(
+    algorithm: Any, preconditioner: Any
+) -> None:
+    result = bilevel.minimize(softmax(), algorithm(preconditioner=preconditioner), steps=20)
+    assert_diverged(result, step=result.state.step)
+
+
+def test_an_outer_value_that_is_not_finite_is_divergence_though_x_and_y_are_finite() -> None:
+    """log y has a finite slope where it has no value."""
+    problem = bilevel.Problem(
+        outer=lambda x, y: y.log().sum(),
+        inner=lambda x, y: ((y - x) ** 2).sum(),
+        x0=torch.ones(1, dtype=torch.float64),
+        y0=torch.ones(1, dtype=torch.float64),
+    )
+    algorithm = bilevel.algorithms.AIDBiO(inner_steps=1, inner_lr=0.5, outer_lr=0.6)
+    # y is x after each inner step, x falls by 0.6/y: 1, 0.4, −1.1, and y one step behind.
+    result = bilevel.minimize(problem, algorithm, steps=10)
+    assert_diverged(result, step=2)
+    assert result.y.tolist() == [0.4]
+
+
+def test_a_diverged_run_is_not_reported_as_converged_or_stopped() -> None:
+    seen = []
+    result = bilevel.minimize(
+        explosive(2), bilevel.algorithms.AIDBiO(), steps=10, tol=1e-12, callbacks=[seen.append]
+    )
+    assert_diverged(result, step=2)
+    assert [progress.record.step for progress in seen] == [1, 2]
+
+
+def test_a_diverged_run_can_go_on_from_its_last_finite_state_with_a_smaller_step() -> None:
+    problem = softmax()
+    diverged = bilevel.minimize(problem, bilevel.algorithms.AIDCG(inner_lr=1e308), steps=3)
+    assert_diverged(diverged, step=0)
+    mended = bilevel.minimize(
+        problem, bilevel.algorithms.AIDCG(inner_lr=0.1), steps=3, state=diverged.state
+    )
+    assert mended.status == "step_limit"
+    assert torch.isfinite(mended.x).all()
