@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check mutants format race forget clean
+.PHONY: demo test check docs mutants format race forget clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -24,6 +24,10 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
+	$(BIN)/python docs/generate.py --check
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
 
 mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py

@@ -23,9 +23,10 @@ from bilevel.inner import NewtonCG
 from bilevel.linear import CG, if_known
 
 import bilevel
-from bilevel.algorithms import AIDBiO, DoubleLoop, StocBiO
+from bilevel.algorithms import AIDBiO, Algorithm, StocBiO
 from bilevel.lab.tasks.hyper_cleaning import HyperCleaning
 from bilevel.lab.tasks.per_feature import PerFeatureRegularisation
+from bilevel.oracles import Views
 
 Measure = Callable[[Any, Any], Mapping[str, float]]
 
@@ -50,7 +51,7 @@ class Run:
     scores: Mapping[str, float]
 
 
-def grid(kind: type[DoubleLoop], **choices: tuple[Any, ...]) -> list[Any]:
+def grid(kind: type[Algorithm], **choices: tuple[Any, ...]) -> list[Any]:
     names = list(choices)
     points = itertools.product(*choices.values())
     return [kind(**dict(zip(names, point, strict=True))) for point in points]
@@ -71,7 +72,7 @@ def quadratic(kappa: float) -> Contest:
     problem = bilevel.quadratic_problem(H, J, c, torch.eye(20).double(), d, 0.01)
 
     def measure(x: Any, y: Any) -> Mapping[str, float]:
-        return {"‖∇Φ‖": float(problem.closed_form.hypergradient(x).norm())}
+        return {"‖∇Φ‖": float(problem.model.hypergradient(x).norm())}
 
     lrs = {"inner_steps": (10, 100), "inner_lr": (0.1, 1.0)}
     return Contest(
@@ -94,7 +95,7 @@ def quadratic(kappa: float) -> Contest:
 
 def cleaning() -> Contest:
     instance = HyperCleaning(mean=0.1307, std=0.3081).build(bilevel.datasets.load("mnist"), 0)
-    adam = {"outer_optimizer": ("adam",), "outer_lr": (0.1, 1.0, 10.0)}
+    adam = {"outer": tuple(bilevel.updates.Adam(lr) for lr in (0.1, 1.0, 10.0))}
     return Contest(
         "hyper-cleaning of MNIST, p = 0.4",
         instance.problem,
@@ -141,7 +142,7 @@ def newsgroups() -> Contest:
     )
 
 
-def run(contest: Contest, algorithm: DoubleLoop, seconds: float, label: str) -> Run | None:
+def run(contest: Contest, algorithm: Algorithm, seconds: float, label: str) -> Run | None:
     problem, measure = contest.problem, contest.measure
     result = bilevel.minimize(
         problem,
@@ -156,25 +157,21 @@ def run(contest: Contest, algorithm: DoubleLoop, seconds: float, label: str) -> 
     return Run(label, result.state.step, measure(result.x, result.y))
 
 
-def hypergradient_error(contest: Contest, algorithm: DoubleLoop) -> float:
+def hypergradient_error(contest: Contest, algorithm: Algorithm) -> float:
     """Of the algorithm's hypergradient at its tenth step, relative to the truth there."""
-    problem, seen = contest.problem, {}
-
-    def keep(progress: bilevel.Progress) -> bool:
-        seen.update(x=seen.get("next", problem.x0), next=progress.state.x.clone())
-        return progress.state.step == 10
-
-    state = bilevel.minimize(problem, algorithm, steps=10, callbacks=[keep]).state
-    x = problem.x_structure.unflatten(seen["x"])
+    problem = contest.problem
+    before = bilevel.minimize(problem, algorithm, steps=9).state
+    state, report = algorithm.step(Views(problem, seed=0).at(9), before)
+    x = problem.x_structure.unflatten(before.x)
     inner = NewtonCG(1e-7, 100, 1000, if_known)
     method = bilevel.AID(CG(3000, 1e-6, if_known))
     start = problem.y_structure.unflatten(state.y)
     truth = bilevel.hypergradient(problem, x, start, method, inner).value
     flat = problem.x_structure.flatten(truth)
-    return float((state.hypergradient - flat).norm() / flat.norm())
+    return float((report.direction - flat).norm() / flat.norm())
 
 
-def settings(algorithm: DoubleLoop) -> str:
+def settings(algorithm: Algorithm) -> str:
     plain = type(algorithm)()
     changed = {
         name: value for name, value in vars(algorithm).items() if value != getattr(plain, name)

@@ -31,12 +31,12 @@ import bilevel
 from bilevel.algorithms import MAML, AIDBiO
 from bilevel.cli.memory import keep_freed_memory
 from bilevel.datasets import Images
-from bilevel.oracles import make_oracle
+from bilevel.oracles import Views
 
 TASKS, WAYS, SHOTS, QUERIES, RATE = 32, 5, 5, 5, 0.1
 SIZES = {84: 32, 32: 64}
-# Those of `bilevel few-shot train`. AID-BiO's "auto" evaluates f once more in its first step.
-OUTER: dict[str, Any] = {"outer_optimizer": "adam", "outer_lr": 0.001}
+# That of `bilevel few-shot train`. AID-BiO's own evaluates f once more in its first step.
+OUTER: dict[str, Any] = {"outer": bilevel.updates.Adam(0.001)}
 
 
 def textbook(embedding: FourBlocks) -> nn.Module:
@@ -130,11 +130,9 @@ class Setting:
         return hypergradient(self.ridge, AIDBiO(inner_steps=steps, inner_lr=RATE, **settings))
 
 
-def hypergradient(problem: bilevel.Problem, algorithm: bilevel.algorithms.DoubleLoop) -> Tensor:
-    oracle = make_oracle(problem)
-    found = algorithm.step(oracle, algorithm.init(oracle, problem.x0, problem.y0)).hypergradient
-    assert found is not None
-    return found
+def hypergradient(problem: bilevel.Problem, algorithm: bilevel.algorithms.Algorithm) -> Tensor:
+    view = Views(problem, seed=0).at(0)
+    return algorithm.step(view, algorithm.init(view.whole, problem.x0, problem.y0))[1].direction
 
 
 def difference(size: int, steps: int) -> float:

@@ -25,17 +25,17 @@ import torch
 from bilevel.peers import Group, from_environment
 
 import bilevel
-from bilevel.algorithms import AIDBiO, DoubleLoop, StocBiO
+from bilevel.algorithms import AIDBiO, Algorithm, StocBiO
 from bilevel.lab.tasks.hyper_cleaning import HyperCleaning
 from bilevel.lab.tasks.per_feature import PerFeatureRegularisation
-from bilevel.oracles import CountingOracle, make_oracle
+from bilevel.oracles import CountingOracle, View, make
 
 CONFIGURATIONS = {"1 process, 1 thread": (1, 1), "1 process, 2 threads": (1, 2)}
 CONFIGURATIONS["2 processes, 1 thread each"] = (2, 1)
 CONTESTS = ("mnist", "mnist-batches", "newsgroups")
 
 
-def contest(name: str) -> tuple[bilevel.Problem, DoubleLoop, int]:
+def contest(name: str) -> tuple[bilevel.Problem, Algorithm, int]:
     """A problem, an algorithm, and the steps that are timed."""
     if name == "newsgroups":
         problem = PerFeatureRegularisation().build(bilevel.datasets.load(name), 0).problem
@@ -55,12 +55,13 @@ def measure(name: str, threads: int, output: Path) -> None:
     torch.set_num_threads(threads)
     with from_environment() as peers:
         problem, algorithm, steps = contest(name)
-        oracle = CountingOracle(make_oracle(bilevel.shard(problem, peers)))
-        state = algorithm.step(oracle, algorithm.init(oracle, problem.x0, problem.y0))
+        oracle = CountingOracle(make(bilevel.shard(problem, peers)))
+        state = algorithm.init(oracle, problem.x0, problem.y0)
+        state, _ = algorithm.step(View.of(oracle), state)
         before = peers.seconds if isinstance(peers, Group) else 0.0
         start = time.perf_counter()
         for _ in range(steps):
-            state = algorithm.step(oracle, state)
+            state, _ = algorithm.step(View.of(oracle, state.step), state)
         seconds = time.perf_counter() - start
         waited = peers.seconds - before if isinstance(peers, Group) else 0.0
         if peers.leads:

@@ -24,7 +24,7 @@ _MODULES = {
 _OFFERS = {**_MODULES, "bilevel": ast.parse((_SOURCE / "__init__.pyi").read_text("utf-8"))}
 
 # What the files of algorithms/ are made with; every other file there is an algorithm.
-_FRAME = {"double_loop", "registry", "state"}
+_FRAME = {"contract", "double_loop", "registry", "single_loop", "tried_steps"}
 
 
 def part(module: str) -> str:
@@ -171,3 +171,101 @@ def test_every_public_name_has_a_docstring() -> None:
     names = sorted(set(public_names()))
     assert len(names) > 50
     assert [f"{m}.{name}" for m, name in names if not docstring(m, name)] == []
+
+
+def classes(module: str) -> dict[str, ast.ClassDef]:
+    return {node.name: node for node in _MODULES[module].body if isinstance(node, ast.ClassDef)}
+
+
+def methods(node: ast.ClassDef) -> set[str]:
+    return {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+
+
+def calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def test_no_file_calls_backward_on_a_tensor() -> None:
+    """`torch.autograd.grad` leaves no trace in the `.grad` of the caller's tensors."""
+    wrong = [
+        module
+        for module, tree in _MODULES.items()
+        for call in calls(tree)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+    ]
+    assert wrong == []
+
+
+def test_one_line_adds_to_the_counts() -> None:
+    """In `Tally.pay`; a second place that counts would sooner or later count twice."""
+    adds = [
+        (module, node.lineno)
+        for module, tree in _MODULES.items()
+        if part(module) in ("oracles", "runs", "algorithms", "models")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AugAssign)
+        and {"numbers", "_numbers", "tally", "_tally", "counts"} & set(_names(node.target))
+    ]
+    pay = next(
+        item
+        for item in classes("bilevel.oracles.prices")["Tally"].body
+        if isinstance(item, ast.FunctionDef) and item.name == "pay"
+    )
+    places = range(pay.lineno, (pay.end_lineno or 0) + 1)
+    assert len(adds) == 2  # the calls and the samples
+    assert all(module == "bilevel.oracles.prices" and line in places for module, line in adds)
+
+
+def test_who_pays_is_in_one_file() -> None:
+    """Oracles are counted from outside: none of them knows a price of its own calls."""
+    payers = {
+        module
+        for module, tree in _MODULES.items()
+        for call in calls(tree)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "pay"
+    }
+    assert payers == {"bilevel.oracles.counting"}
+
+
+def test_only_algorithms_know_how_they_loop() -> None:
+    """Whoever runs, saves or judges an algorithm knows its contract, not its frame."""
+    knows = {
+        module
+        for module, tree in _MODULES.items()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Name) and node.id in ("DoubleLoop", "SingleLoop"))
+        or (isinstance(node, ast.Attribute) and node.attr in ("DoubleLoop", "SingleLoop"))
+        or (isinstance(node, ast.alias) and node.name in ("DoubleLoop", "SingleLoop"))
+    }
+    assert {part(module) for module in knows} == {"algorithms"}
+
+
+def test_no_file_asks_which_form_a_problem_has() -> None:
+    """What a form knows, its model offers: a new one needs no case anywhere."""
+    asked = [
+        (module, ast.unparse(call))
+        for module, tree in _MODULES.items()
+        for call in calls(tree)
+        if ast.unparse(call.func) == "isinstance"
+        and any(name.endswith("Form") for name in _names(call.args[1]))
+    ]
+    assert asked == []
+
+
+def _names(node: ast.expr) -> list[str]:
+    """Of the classes in the second argument of isinstance."""
+    parts = [n.id for n in ast.walk(node) if isinstance(n, ast.Name)]
+    return parts + [n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)]
+
+
+def test_a_wrapper_restates_little_of_what_it_wraps() -> None:
+    """So that a new question to an oracle is one method here, and not one in each wrapper."""
+    asked = methods(classes("bilevel.oracles.points")["Oracle"])
+    assert asked == {"outer", "inner", "linearize", "pull", "start", "accelerate", "streams"}
+    most = {
+        ("bilevel.oracles.counting", "CountingOracle"): 4,
+        ("bilevel.oracles.views", "SharedBatch"): 2,
+        ("bilevel.oracles.distributed", "DistributedOracle"): 5,
+    }
+    for (module, name), count in most.items():
+        assert len(methods(classes(module)[name]) & asked) <= count, name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bilevel.algorithms import DoubleLoop
+from bilevel.algorithms import Algorithm
 from bilevel.problem.problem import Problem
 
 
@@ -19,7 +19,7 @@ class Case:
     """
 
     problem: Problem
-    algorithm: DoubleLoop
+    algorithm: Algorithm
     steps: int
     per: int
 

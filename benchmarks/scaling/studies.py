@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from bilevel.algorithms import BSA, AIDBiO, DoubleLoop, ITDBiO, StocBiO
+from bilevel.algorithms import BSA, AIDBiO, Algorithm, ITDBiO, StocBiO
 from scaling.case import Case, Study
 from scaling.problems import problem
 
@@ -30,7 +30,7 @@ FULL, SAMPLED = 1, 8  # timed steps
 _STEPS = {"inner_lr": 0.1, "outer_lr": 0.1}
 _FULL = {**_STEPS, "inner_steps": 4, "warm_start": False}  # the same work at each outer step
 _SAMPLED = {**_STEPS, "inner_steps": 8, "neumann_terms": 8, "neumann_lr": 0.1}
-METHODS: dict[str, partial[DoubleLoop]] = {
+METHODS: dict[str, partial[Algorithm]] = {
     "AID-BiO": partial(AIDBiO, **_FULL, cg_steps=4),
     "ITD-BiO": partial(ITDBiO, **_FULL),
     "stocBiO": partial(StocBiO, **_SAMPLED, batch=100),

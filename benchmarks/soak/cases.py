@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from bilevel.algorithms import DoubleLoop, registry
+from bilevel.algorithms import Algorithm, registry
 from bilevel.algorithms.registry import Entry
 from bilevel.apps.few_shot import Tasks, few_shot_problem
 from bilevel.datasets import Images
 from bilevel.errors import UserError
-from bilevel.models.softmax.form import PerFeature, softmax_problem
+from bilevel.models.softmax.form import PerFeature
+from bilevel.models.softmax.problem import softmax_problem
 from bilevel.problem.problem import Problem
 from bilevel.runs.minimize import minimize
 from bilevel.runs.progress import Callback
@@ -73,11 +74,12 @@ class Case:
     settings: dict[str, Any]
     is_kept: bool = False
 
-    def make(self, entry: Entry) -> DoubleLoop:
-        wanted = {**_CHEAP, **self.settings}
-        return entry.make(**{k: v for k, v in wanted.items() if k in {*entry.demo, "outer_lr"}})
+    def make(self, entry: Entry) -> Algorithm:
+        wanted, known = {**_CHEAP, **self.settings}, {f.name for f in fields(entry.algorithm)}
+        named = known & {*entry.demo, "outer_lr"}
+        return entry.make(**{k: v for k, v in wanted.items() if k in named})
 
-    def run(self, algorithm: DoubleLoop, steps: int, *callbacks: Callback) -> Growth:
+    def run(self, algorithm: Algorithm, steps: int, *callbacks: Callback) -> Growth:
         folder = TemporaryDirectory() if self.is_kept else nullcontext()
         with folder as checkpoint:
             return growth(self.problem(), algorithm, steps, callbacks, checkpoint)

@@ -15,7 +15,7 @@ from statistics import fmean
 from types import ModuleType
 from typing import Any
 
-from bilevel.algorithms import DoubleLoop
+from bilevel.algorithms import Algorithm
 from bilevel.errors import UserError
 from bilevel.problem.problem import Problem
 from bilevel.runs.minimize import minimize
@@ -111,7 +111,7 @@ class Growth:
 
 def growth(
     problem: Problem,
-    algorithm: DoubleLoop,
+    algorithm: Algorithm,
     steps: int,
     callbacks: Iterable[Callback] = (),
     checkpoint: str | Path | None = None,

@@ -16,27 +16,24 @@ from bilevel import (
 )
 from bilevel.apps import cleaning, few_shot, penalties
 from bilevel.durable import interruption
-from bilevel.hypergradients import AID, ITD
+from bilevel.hypergradients import AID, ITD, ValueFunction
 from bilevel.models.quadratic import quadratic_problem
-from bilevel.models.softmax.form import (
-    PerFeature,
-    PerWeight,
-    Ridge,
-    SigmoidWeights,
-    add_bias,
-    softmax_problem,
-)
+from bilevel.models.softmax.form import PerFeature, PerWeight, Ridge, SigmoidWeights
+from bilevel.models.softmax.problem import add_bias, softmax_problem
 from bilevel.oracles import Counts
 from bilevel.problem import peers, stored
-from bilevel.problem.problem import Problem
+from bilevel.problem.model import Model
+from bilevel.problem.problem import Problem, Tasks
 from bilevel.problem.sampling import BatchSizes
 from bilevel.problem.sharding import shard
 from bilevel.problem.sources import Batch
 from bilevel.runs import callbacks, trackers
+from bilevel.runs.history import HistoryRecord, Past
 from bilevel.runs.minimize import minimize
 from bilevel.runs.once import Hypergradient, hypergradient, solve_inner
 from bilevel.runs.progress import Progress, StatefulCallback
-from bilevel.runs.result import HistoryRecord, Past, Result, Status
+from bilevel.runs.result import Result
+from bilevel.runs.status import Status
 from bilevel.solvers import inner, linear, updates
 from bilevel.theory.certificates import Certificate, certify
 from bilevel.theory.check import HypergradientReport, check_hypergradient
@@ -52,6 +49,7 @@ __all__ = [
     "HistoryRecord",
     "Hypergradient",
     "HypergradientReport",
+    "Model",
     "Past",
     "PerFeature",
     "PerWeight",
@@ -62,6 +60,8 @@ __all__ = [
     "SigmoidWeights",
     "StatefulCallback",
     "Status",
+    "Tasks",
+    "ValueFunction",
     "add_bias",
     "algorithms",
     "callbacks",

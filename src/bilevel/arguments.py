@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 Schedule = Callable[[int], Any]
-AUTO = "auto"  # in place of a number: measure it
 
 
 def at(value: Any, k: int) -> Any:
@@ -33,6 +32,13 @@ def positive(name: str, value: Any) -> float:
 def non_negative(name: str, value: Any) -> float:
     if not _is_number(value) or not value >= 0:
         raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+    return float(value)
+
+
+def fraction(name: str, value: Any) -> float:
+    """A number from 0 up to, but not including, 1."""
+    if not _is_number(value) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be a number from 0 to below 1, got {value!r}")
     return float(value)
 
 

@@ -36,7 +36,7 @@ def defined_in(package: ModuleType, base: type[Any]) -> dict[str, type[Any]]:
 
 
 class _PublicModules(MetaPathFinder, Loader):
-    """`import bilevel.linear` for what stands in a room of its own, `bilevel.solvers.linear`."""
+    """`import bilevel.linear` for what lives in a room of its own, `bilevel.solvers.linear`."""
 
     def __init__(self, package: str, homes: Mapping[str, str]) -> None:
         self._places = {

@@ -1,4 +1,4 @@
-"""Mistakes that the user can mend."""
+"""Mistakes that the user can fix."""
 
 
 class UserError(ValueError):

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from bilevel.inner import InnerSolution, InnerStatus, NewtonCG, SafeDescent
-from bilevel.linear import CG, LinearSolution, LinearStatus, MatrixHessian, if_known, jacobi
+from bilevel.inner import GradientDescent, Measured, NewtonCG
+from bilevel.linear import CG, MatrixHessian, if_known, jacobi
+from bilevel.updates import AdaGrad, Look, MeasuredDescent
 
 import bilevel
 from bilevel.algorithms import AIDBiO, ITDBiO, StocBiO
-from bilevel.hypergradients import AccurateAID, Estimate
-from bilevel.oracles import CountingOracle, make_oracle
-from bilevel.solvers.inner.safe_descent import safe_step
+from bilevel.hypergradients import AccurateAID, Stand
+from bilevel.oracles import CountingOracle, View, make
 from bilevel.solvers.linear.watched_cg import watched_cg
-from bilevel.solvers.updates.outer import AdaGrad, MeasuredDescent
 
 from ..truth.dense_truth import hypergradient as truth
 from ..truth.dense_truth import inner_solution
@@ -45,8 +44,8 @@ def error(problem: bilevel.Problem, x: torch.Tensor, value: torch.Tensor) -> flo
 def test_the_hypergradient_is_as_accurate_as_asked_from_a_cold_start(family, accuracy, seed):
     problem = FAMILIES[family](seed)
     x = problem.x0 + 0.3 * normal(torch.Generator().manual_seed(seed), len(problem.x0))
-    oracle, method = make_oracle(problem), AccurateAID(accuracy)
-    found = method.estimate(oracle, x, problem.y0, None, ROUNDS, oracle.streams(0))
+    oracle, method = make(problem), AccurateAID(accuracy)
+    found = method.estimate(oracle, Stand(x, problem.y0), ROUNDS, oracle.streams(0))
     assert error(problem, x, found.value) <= accuracy
 
 
@@ -54,12 +53,12 @@ def test_the_hypergradient_is_as_accurate_as_asked_from_a_cold_start(family, acc
 def test_it_stays_as_accurate_along_a_run(family):
     """Most steps rest on what an earlier one measured."""
     problem, algorithm = FAMILIES[family](0), AIDBiO(accuracy=0.05)
-    oracle = make_oracle(problem)
+    oracle = make(problem)
     state = algorithm.init(oracle, problem.x0, problem.y0)
     for _ in range(14):
         x = state.x
-        state = algorithm.step(oracle, state)
-        assert error(problem, x, state.hypergradient) <= 0.05
+        state, report = algorithm.step(View.of(oracle, state.step), state)
+        assert error(problem, x, report.direction) <= 0.05
 
 
 def test_a_hidden_direction_can_deceive_the_estimate_but_not_the_certificate():
@@ -79,12 +78,12 @@ def test_a_hidden_direction_can_deceive_the_estimate_but_not_the_certificate():
 
 def test_what_a_step_measured_spares_the_next_ones_the_second_round():
     problem, algorithm = cleaning(rows=60), AIDBiO()
-    oracle, rounds = CountingOracle(make_oracle(problem)), []
+    oracle, rounds = CountingOracle(make(problem)), []
     state = algorithm.init(oracle, problem.x0, problem.y0)
     for _ in range(22):
         before = oracle.counts
-        assert (algorithm.settled(oracle, state) is algorithm) == (state.step % 10 == 0)
-        state = algorithm.step(oracle, state)
+        state, _ = algorithm.step(View.of(oracle, state.step), state)
+        assert state.measured["sensitivity"] > 0
         rounds.append((oracle.counts - before).gc_f // 2)
     assert rounds[0] >= 2
     assert rounds[10] == rounds[20] == 2
@@ -93,31 +92,30 @@ def test_what_a_step_measured_spares_the_next_ones_the_second_round():
 
 def test_the_sensitivity_is_the_change_of_the_hypergradient_by_that_of_the_gradient():
     problem, x = cleaning(), cleaning().x0
-    oracle = make_oracle(problem)
+    oracle = make(problem)
     states = [problem.y0]
     for _ in range(2):
         states.append(ROUNDS.solve(oracle, x, states[-1], oracle.streams(0)).y)
     exact = AccurateAID(1e-9, CG(200, 1e-14), rounds=2)
-    found = exact.estimate(oracle, x, problem.y0, None, ROUNDS, oracle.streams(0))
-    gradients = [float(oracle.inner_gradient(x, y).norm()) for y in states[1:]]
+    found = exact.estimate(oracle, Stand(x, problem.y0), ROUNDS, oracle.streams(0))
+    gradients = [float(oracle.inner(x, y).gradient().norm()) for y in states[1:]]
     change = truth(problem, x, states[2]) - truth(problem, x, states[1])
     expected = float(change.norm()) / (gradients[0] - gradients[1])
     assert found.measured["sensitivity"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_linear_solver_and_an_inner_solver_of_ones_own_are_kept():
-    problem = quadratic(1, 20.0)
-    own = AIDBiO(cg_steps=7, inner=NewtonCG(1e-8))
-    assert own.differentiation(0) == bilevel.AID(CG(7))
-    assert AIDBiO(cg_steps=7).differentiation(0) == AccurateAID(0.1, CG(7))
-    assert AIDBiO(cg_tol=1e-3).differentiation(0) == AccurateAID(0.1, CG(1000, 1e-3))
-    given = AIDBiO(preconditioner=jacobi)
-    assert given.differentiation(0).preconditioner is given.inner_solver(0).preconditioner is jacobi
-    assert AIDBiO(inner_steps=7, inner_lr=0.1).differentiation(0) == AccurateAID(0.1, rounds=1)
-    assert AIDBiO(inner_steps=7).inner_solver(0) == SafeDescent(7)
-    oracle = make_oracle(problem)
-    state = own.init(oracle, problem.x0, problem.y0)
-    assert own.settled(oracle, state) is own
+    own = AIDBiO(cg_steps=7, inner=NewtonCG(1e-8)).parts(0)
+    assert own.hypergradient == bilevel.AID(CG(7))
+    assert own.inner == NewtonCG(1e-8)
+    assert AIDBiO(cg_steps=7).parts(0).hypergradient == AccurateAID(0.1, CG(7))
+    assert AIDBiO(cg_tol=1e-3).parts(0).hypergradient == AccurateAID(0.1, CG(1000, 1e-3))
+    given = AIDBiO(preconditioner=jacobi).parts(0)
+    assert given.hypergradient.preconditioner is given.inner.preconditioner is jacobi
+    fixed = AIDBiO(inner_steps=7, inner_lr=0.1).parts(0)
+    assert fixed.hypergradient == AccurateAID(0.1, rounds=1)
+    assert AIDBiO(inner_steps=7).parts(0).inner == GradientDescent(7, Measured())
+    assert AIDBiO(solver=CG(9, 1e-3)).parts(0).hypergradient == AccurateAID(0.1, CG(9, 1e-3))
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
@@ -172,22 +170,27 @@ def test_stocbio_takes_steps_that_fit_the_curvature(steepness):
     assert result.status == "step_limit"
     assert float((result.x - 3).abs().max()) < 0.1
     assert float(result.y.abs().max()) < 0.5
-    seen = StocBiO().settled(make_oracle(problem), result.state)
-    oracle = make_oracle(problem)
-    L = 1 / safe_step(oracle, result.state.x, result.state.y, None)
-    assert 1.5 * 0.99 <= 1 / (seen.neumann_lr * L) <= 1.5 * 1.01
-    assert seen.inner_lr == seen.neumann_lr
-    assert (seen.batch.inner, seen.batch.outer) == (300, 300)
+    parts, oracle = StocBiO().parts(60), make(problem)
+    assert parts.inner.lr == parts.hypergradient.solver.lr
+    x, y, streams = result.state.x, result.state.y, oracle.streams(60)
+    L = 1 / Measured().at(oracle, x, y, streams)
+    assert 1.5 * 0.99 <= 1 / (parts.inner.lr.at(oracle, x, y, streams) * L) <= 1.5 * 1.01
+    # Where there are fewer rows than a batch has, all of them count.
+    assert [step.rows for step in parts.inner.plan(oracle, x, y, streams)] == [None] * 16
+    assert streams.rows("outer", parts.hypergradient.batch.outer) is None
 
 
 def test_stocbio_keeps_the_numbers_that_are_given():
-    problem = noisy_sum(rows=60).problem()
-    given = StocBiO(inner_lr=0.02, batch={"inner": 3, "outer": 4, "hessian": 5, "cross": 6})
-    oracle = make_oracle(problem)
-    settled = given.settled(oracle, given.init(oracle, problem.x0, problem.y0))
-    assert (settled.inner_lr, settled.inner_solver(0).batch) == (0.02, 3)
-    assert 0 < settled.neumann_lr < math.inf
-    assert settled.settled(oracle, given.init(oracle, problem.x0, problem.y0)) is settled
+    sizes = {"inner": 3, "outer": 4, "hessian": 5, "cross": 6}
+    parts = StocBiO(inner_lr=0.02, neumann_terms=7, batch=sizes).parts(0)
+    series = parts.hypergradient.solver
+    assert (parts.inner.lr, parts.inner.batch, parts.inner.steps) == (0.02, 3, 16)
+    assert (series.terms, series.batch) == (7, 5)
+    assert (parts.hypergradient.batch.outer, parts.hypergradient.batch.cross) == (4, 6)
+    assert isinstance(series.lr, Measured)
+    oracle = make(noisy_sum(rows=60).problem())
+    x, y = torch.zeros(3).double(), torch.zeros(5).double()
+    assert 0 < series.lr.at(oracle, x, y, oracle.streams(0)) < math.inf
 
 
 @pytest.mark.parametrize(
@@ -208,22 +211,15 @@ def test_a_wrong_word_or_number_is_refused_when_the_algorithm_is_made(make, mess
         make()
 
 
-def fixed_estimate(h: torch.Tensor) -> Estimate:
-    nothing = LinearSolution(h, LinearStatus.CONVERGED, 0, 0.0)
-    return Estimate(h, InnerSolution(h, InnerStatus.CONVERGED, 0), nothing)
-
-
 def test_measured_descent_is_the_formula_of_its_paper():
-    problem = known_quadratic(4.0, (3, 3)).problem()
-    oracle, step, memory = make_oracle(problem), MeasuredDescent(), {}
+    step, memory, value = MeasuredDescent(), {}, -3.7
     A = torch.diag(torch.tensor([1.0, 3.0, 9.0]).double())
     x, xs, lrs = torch.ones(3).double(), [], []
     for _ in range(6):
         xs.append(x)
-        x, memory = step.apply(oracle, x, fixed_estimate(A @ x), memory)
+        x, memory = step.apply(x, A @ x, memory, Look(value=lambda: value))
         lrs.append(memory["lr"])
-    value = abs(float(oracle.outer_value(xs[0], A @ xs[0])))
-    assert lrs[0] == pytest.approx(0.01 * value / float((A @ xs[0]).square().sum()))
+    assert lrs[0] == pytest.approx(0.01 * 3.7 / float((A @ xs[0]).square().sum()))
     for k in range(1, 6):
         local = (xs[k] - xs[k - 1]).norm() / (math.sqrt(2) * (A @ (xs[k] - xs[k - 1])).norm())
         growth = math.inf if k == 1 else math.sqrt(1 + lrs[k - 1] / lrs[k - 2])
@@ -232,26 +228,26 @@ def test_measured_descent_is_the_formula_of_its_paper():
 
 
 def test_measured_descent_bears_zero_and_constant_hypergradients():
-    oracle = make_oracle(known_quadratic(4.0, (3, 3)).problem())
+    look = Look(value=lambda: 2.0)
     x, memory = torch.ones(3).double(), {}
     for _ in range(3):
-        x, memory = MeasuredDescent().apply(oracle, x, fixed_estimate(0 * x), memory)
+        x, memory = MeasuredDescent().apply(x, 0 * x, memory, look)
     assert torch.equal(x, torch.ones(3).double())
     memory = {}
     for _ in range(3):
-        x, memory = MeasuredDescent().apply(oracle, x, fixed_estimate(torch.ones_like(x)), memory)
+        x, memory = MeasuredDescent().apply(x, torch.ones_like(x), memory, look)
     assert torch.isfinite(x).all()
 
 
 @pytest.mark.parametrize("start", [0.0, 2.0])
 def test_adagrad_is_torchs_with_the_size_of_x_for_its_step(start):
-    oracle = make_oracle(known_quadratic(4.0, (3, 3)).problem())
-    x, memory = torch.full((3,), start).double(), {}
+    x = torch.full((3,), start).double()
+    memory = AdaGrad().init(x)
     parameter = torch.nn.Parameter(x.clone())
     optimizer = torch.optim.Adagrad([parameter], lr=start or 1.0, eps=1e-300)
     for k in range(5):
         h = torch.tensor([1.0 + k, -0.5, 0.0]).double()
-        x, memory = AdaGrad().apply(oracle, x, fixed_estimate(h), memory)
+        x, memory = AdaGrad().apply(x, h, memory, Look(k))
         parameter.grad = h.clone()
         optimizer.step()
     torch.testing.assert_close(x, parameter.detach(), rtol=1e-12, atol=1e-12)
@@ -286,8 +282,8 @@ def test_watched_cg_says_how_it_ended():
 
 def test_newton_stops_at_a_drop_and_does_not_chase_rounding():
     problem = cleaning()
-    oracle, x, y = make_oracle(problem), problem.x0, problem.y0
-    start = float(oracle.inner_gradient(x, y).norm())
+    oracle, x, y = make(problem), problem.x0, problem.y0
+    start = float(oracle.inner(x, y).gradient().norm())
     for drop in (0.5, 0.1, 1e-3):
         found = NewtonCG(1e-30, drop=drop).solve(oracle, x, y, oracle.streams(0))
         assert found.status == "converged"

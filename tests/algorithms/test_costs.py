@@ -10,13 +10,19 @@ import pytest
 
 import bilevel
 from bilevel.algorithms import BSA, HOAG, TTSA, AIDBiO, DoubleLoop, Reverse, StocBiO, registry
-from bilevel.oracles import CountingOracle, Counts, make_oracle
+from bilevel.oracles import CountingOracle, Counts, View, make
 from bilevel.schedules import increasing
 
 from ..truth.quadratics import noisy_sum
 
 ROWS = 20
 KINDS = ("gc_f", "gc_g", "jv", "hv")
+# ITD takes solvers made of gradient steps alone.
+TAKE_ANY_INNER = [
+    name
+    for name, entry in registry().items()
+    if "inner" in {field.name for field in fields(entry.algorithm)} and name != "itd-bio"
+]
 
 
 def counted(algorithm: DoubleLoop, steps: int, seed: int = 0) -> list[Counts]:
@@ -25,11 +31,11 @@ def counted(algorithm: DoubleLoop, steps: int, seed: int = 0) -> list[Counts]:
     y has more numbers than the CG steps that are taken, so that CG does not end early.
     """
     problem = noisy_sum(rows=ROWS, sizes=(3, 30)).problem()
-    oracle = CountingOracle(make_oracle(problem, seed))
+    oracle = CountingOracle(make(problem, seed))
     state, costs = algorithm.init(oracle, problem.x0, problem.y0), []
     for _ in range(steps):
         before = oracle.counts
-        state = algorithm.step(oracle, state)
+        state, _ = algorithm.step(View.of(oracle, state.step), state)
         costs.append(oracle.counts - before)
     return costs
 
@@ -42,7 +48,7 @@ def quick(name: str) -> DoubleLoop:
 
 def assert_costs_as_stated(algorithm: DoubleLoop, steps: int) -> None:
     for k, cost in enumerate(counted(algorithm, steps)):
-        stated = algorithm.cost(k)
+        stated = algorithm.price(k).known
         assert {kind: cost[kind] for kind in stated} == stated, f"at step {k}"
 
 
@@ -53,15 +59,16 @@ def test_each_step_costs_what_the_algorithm_states(name):
 
 @pytest.mark.parametrize("name", registry())
 def test_what_is_left_unstated_is_what_chance_or_a_tolerance_decides(name):
-    """A cost may leave out HV (a random length), or HV and Gc(g) (a tolerance), nothing else."""
-    unstated = set(KINDS) - set(quick(name).cost(0))
-    assert unstated in (set(), {"hv"}, {"hv", "gc_g"})
-    assert bool(unstated) == ("uniform" in registry()[name].cost or "ε_k" in registry()[name].cost)
+    """A cost may leave out HV (a random length), HV and Gc(g) (a tolerance), or all (tries)."""
+    unstated, cost = set(KINDS) - set(quick(name).price(0).known), registry()[name].cost
+    assert unstated in (set(), {"hv"}, {"hv", "gc_g"}, set(KINDS))
+    assert bool(unstated) == ("uniform" in cost or "ε_k" in cost or "tried" in cost)
+    assert (unstated == set(KINDS)) == ("tried" in cost)
 
 
 @pytest.mark.parametrize(
     "name",
-    [n for n, e in registry().items() if "inner_steps" in {f.name for f in fields(e.algorithm)}],
+    [name for name in registry() if quick(name).price(0).gc_g == 3],  # D itself
 )
 def test_an_increasing_schedule_of_inner_steps_is_followed_and_stated(name):
     """⌈c (k+1)^(1/4)⌉ with c = 2, which passes 3 between k + 1 = 5 and 6."""
@@ -107,15 +114,61 @@ def test_the_costs_are_the_papers(algorithm, expected):
 
 
 @pytest.mark.parametrize("inner", [bilevel.inner.LBFGS(1e-3), bilevel.inner.NewtonCG(1e-3)])
-@pytest.mark.parametrize(
-    "name", [n for n, e in registry().items() if "inner" in {f.name for f in fields(e.algorithm)}]
-)
+@pytest.mark.parametrize("name", TAKE_ANY_INNER)
 def test_with_an_inner_solver_of_ones_own_the_rest_is_still_stated(name, inner):
     algorithm = replace(quick(name), inner=inner)
-    assert "gc_g" not in algorithm.cost(0)
+    assert "gc_g" not in algorithm.price(0).known
     costs = counted(algorithm, 2)
     assert [cost.gc_f for cost in costs] == [2, 2]
     assert [cost.jv for cost in costs] == [1, 1]
+
+
+@pytest.mark.parametrize("inner", [bilevel.inner.LBFGS(1e-3), bilevel.inner.NewtonCG(1e-3)])
+def test_itd_refuses_what_is_not_made_of_gradient_steps_when_it_is_made(inner):
+    with pytest.raises(ValueError, match=r"ITD differentiates gradient steps.*AID, which takes"):
+        bilevel.algorithms.ITDBiO(inner=inner)
+
+
+UPDATES = [
+    bilevel.updates.Descent(0.1),
+    bilevel.updates.Momentum(0.1),
+    bilevel.updates.Nesterov(0.1),
+    bilevel.updates.Adam(0.1),
+]
+
+
+@pytest.mark.parametrize("batch", [None, 4], ids=["all rows", "batches"])
+@pytest.mark.parametrize("truncate", [None, 2, 0, 9])
+@pytest.mark.parametrize("update", UPDATES, ids=str)
+def test_itd_through_any_update_costs_what_it_states(update, truncate, batch):
+    inner = bilevel.inner.Steps(update, 5, batch, keep=True)
+    algorithm = bilevel.algorithms.ITDBiO(inner=inner, truncate=truncate, outer_lr=0.1)
+    T = 5 if truncate is None else min(5, truncate)
+    assert algorithm.price(1).known == {"gc_f": 2, "gc_g": 5, "jv": T, "hv": max(0, T - 1)}
+    assert_costs_as_stated(algorithm, 3)
+
+
+@pytest.mark.parametrize("truncate", [None, 2, 0])
+def test_itd_through_updates_pays_for_a_learned_start_only_where_it_is_reached(truncate):
+    from bilevel.hypergradients import ITD, LearnedStart, Stand
+
+    problem = noisy_sum(rows=ROWS, sizes=(3, 30)).problem()
+    oracle, method = CountingOracle(make(problem)), ITD(truncate, start=LearnedStart())
+    for inner in (bilevel.inner.Steps(UPDATES[1], 5), bilevel.inner.GradientDescent(5, 0.1)):
+        before = oracle.counts
+        stand = Stand(problem.x0, problem.y0)
+        method.estimate(oracle, stand, inner, oracle.streams(0))
+        known = method.price(inner, warm=False).known
+        assert {kind: (oracle.counts - before)[kind] for kind in known} == known
+        assert known["hv"] == (5 if truncate is None else max(0, truncate - 1))
+
+
+@pytest.mark.parametrize("name", TAKE_ANY_INNER)
+@pytest.mark.parametrize("batch", [None, 4], ids=["all rows", "batches"])
+def test_steps_of_any_update_are_stated_and_counted(name, batch):
+    algorithm = replace(quick(name), inner=bilevel.inner.Steps(UPDATES[1], 6, batch))
+    assert algorithm.price(0).known["gc_g"] == 6
+    assert_costs_as_stated(algorithm, 3)
 
 
 def test_bsa_takes_a_growing_number_of_inner_steps_and_a_random_number_of_products():

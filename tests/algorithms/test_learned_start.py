@@ -8,12 +8,13 @@ from bilevel.inner import GradientDescent
 
 import bilevel
 from bilevel.algorithms import MAML, AIDBiO, ITDBiO
-from bilevel.hypergradients import LearnedStart
-from bilevel.oracles import make_oracle
+from bilevel.hypergradients import LearnedStart, Stand
+from bilevel.oracles import make
 
 from ..truth.dense_truth import relative
 from ..truth.quadratics import quadratic
 from ..truth.raised_errors import assert_raises, claims
+from ..truth.watched import Watched
 
 Q = quadratic(6.0, (3, 3))
 X = torch.tensor([0.7, -0.3, 0.2]).double()
@@ -40,10 +41,10 @@ def mixed(x, y):
 
 
 def estimate(problem, D, x=X, **settings):
-    oracle = make_oracle(problem)
+    oracle = make(problem)
     method = bilevel.ITD(start=LearnedStart(), **settings)
     y = LearnedStart().point(oracle, x, problem.y0)
-    return method.estimate(oracle, x, y, None, GradientDescent(D, ALPHA), oracle.streams(0))
+    return method.estimate(oracle, Stand(x, y), GradientDescent(D, ALPHA), oracle.streams(0))
 
 
 def unrolled(inner, x, D, truncate=None):
@@ -68,9 +69,9 @@ def test_the_derivative_through_the_start_has_its_closed_form(D):
     found = estimate(stated(), D)
     assert relative(found.inner.y, y_D) < 1e-13
     assert relative(found.value, truth) < 1e-12
-    algorithm = MAML(inner_steps=D, inner_lr=ALPHA, outer_lr=0.1)
-    result = bilevel.minimize(stated(), algorithm, steps=1)
-    assert relative(result.state.hypergradient, truth) < 1e-12
+    watched = Watched(MAML(inner_steps=D, inner_lr=ALPHA, outer_lr=0.1))
+    bilevel.minimize(stated(), watched, steps=1)
+    assert relative(watched.directions[0], truth) < 1e-12
 
 
 @pytest.mark.parametrize("truncate", [None, 1, 4, 6, 8])
@@ -84,8 +85,8 @@ def test_it_is_the_central_difference_of_the_outer_loss_after_the_steps():
     problem, width = stated(inner=mixed), 1e-6
 
     def phi(x):
-        oracle = make_oracle(problem)
-        y = oracle.start(x, problem.y0)
+        oracle = make(problem)
+        y = oracle.start(x, problem.y0).point()
         y = GradientDescent(6, ALPHA).solve(oracle, x, y, oracle.streams(0)).y
         return problem.outer_loss(x, y)
 
@@ -95,26 +96,27 @@ def test_it_is_the_central_difference_of_the_outer_loss_after_the_steps():
 
 
 def test_the_covector_of_the_start_is_its_jacobian():
-    oracle = make_oracle(stated())
+    oracle = make(stated())
     r = torch.tensor([0.3, -1.2, 0.8]).double()
-    assert torch.equal(oracle.start(X, torch.zeros(3).double()), start(X))
-    assert relative(oracle.pull_start(X, r), (2 + 2 * X) * r) < 1e-14
+    assert torch.equal(oracle.start(X, torch.zeros(3).double()).point(), start(X))
+    pulled = oracle.start(X, r).pull(r)
+    assert relative(pulled, (2 + 2 * X) * r) < 1e-14
     width = 1e-6
     for i, h in enumerate(width * torch.eye(3).double()):
-        slope = (oracle.start(X + h, r) - oracle.start(X - h, r)) @ r / (2 * width)
-        assert float(oracle.pull_start(X, r)[i]) == pytest.approx(float(slope), rel=1e-8)
+        slope = (oracle.start(X + h, r).point() - oracle.start(X - h, r).point()) @ r / (2 * width)
+        assert float(pulled[i]) == pytest.approx(float(slope), rel=1e-8)
 
 
 def test_every_step_starts_from_the_start_at_its_own_x():
     """Whatever warm_start says: the start is the problem's."""
     for warm in (True, False):
-        algorithm = MAML(inner_steps=2, inner_lr=ALPHA, outer_lr=0.5, warm_start=warm)
-        seen, x = [], X
+        algorithm = MAML(inner_steps=2, inner_lr=ALPHA, outer_lr=0.1, warm_start=warm)
+        watched, seen, x = Watched(algorithm), [], X
         bilevel.minimize(
-            stated(inner=mixed), algorithm, steps=4, callbacks=[lambda p, s=seen: s.append(p.state)]
+            stated(inner=mixed), watched, steps=4, callbacks=[lambda p, s=seen: s.append(p.state)]
         )
-        for state in seen:
-            assert relative(state.hypergradient, unrolled(mixed, x, 2)) < 1e-12
+        for state, direction in zip(seen, watched.directions, strict=True):
+            assert relative(direction, unrolled(mixed, x, 2)) < 1e-12
             x = state.x
 
 
@@ -145,7 +147,8 @@ def test_variables_may_be_dicts_of_tensors():
         x0={"w": torch.tensor([1.0, 2.0]).double(), "u": torch.tensor(0.5).double()},
         y0=lambda x: {"a": x["w"] ** 2, "b": x["u"].expand(3, 1)},
     )
-    result = bilevel.minimize(problem, MAML(inner_steps=2, inner_lr=0.1, outer_lr=0.1), steps=1)
+    watched = Watched(MAML(inner_steps=2, inner_lr=0.1, outer_lr=0.1))
+    bilevel.minimize(problem, watched, steps=1)
     w, u = (
         torch.tensor([1.0, 2.0]).double().requires_grad_(),
         torch.tensor(0.5).double().requires_grad_(),
@@ -155,7 +158,7 @@ def test_variables_may_be_dicts_of_tensors():
         a, b = a - 0.1 * 2 * a * w**2, b - 0.1 * 2 * (b - 1)
     f = (a - 1).square().sum() + (b - w[0]).square().sum()
     truth = torch.cat([g.reshape(-1) for g in torch.autograd.grad(f, (w, u))])
-    assert relative(result.state.hypergradient, truth) < 1e-12
+    assert relative(watched.directions[0], truth) < 1e-12
 
 
 def test_x_may_be_the_start_alone():

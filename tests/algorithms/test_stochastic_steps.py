@@ -12,8 +12,8 @@ from torch import Tensor
 
 import bilevel
 from bilevel.algorithms import BSA, TTSA, StocBiO
-from bilevel.hypergradients import AID
-from bilevel.oracles import make_oracle
+from bilevel.hypergradients import AID, Stand
+from bilevel.oracles import View, make
 from bilevel.problem.sampling import BatchSizes, Streams
 
 from ..truth.dense_truth import relative
@@ -46,9 +46,9 @@ def outer_gradients(
 
 
 @pytest.mark.parametrize("strong_convexity", [None, 0.8])
-@pytest.mark.parametrize("make", [lambda: noisy_sum(rows=50).problem(), network])
-def test_stocbio_is_algorithms_2_and_3_of_the_paper_line_by_line(make, strong_convexity):
-    problem, sizes = make(), {"inner": 3, "outer": 4, "hessian": 2, "cross": 5}
+@pytest.mark.parametrize("stated", [lambda: noisy_sum(rows=50).problem(), network])
+def test_stocbio_is_algorithms_2_and_3_of_the_paper_line_by_line(stated, strong_convexity):
+    problem, sizes = stated(), {"inner": 3, "outer": 4, "hessian": 2, "cross": 5}
     alpha, beta, eta, D, Q, mu = 0.1, 0.2, 0.3, 3, 4, strong_convexity
     algorithm = StocBiO(
         inner_steps=D,
@@ -59,7 +59,7 @@ def test_stocbio_is_algorithms_2_and_3_of_the_paper_line_by_line(make, strong_co
         strong_convexity=mu,
         batch=sizes,
     )
-    oracle = make_oracle(problem, SEED)
+    oracle = make(problem, SEED)
     state = algorithm.init(oracle, problem.x0, problem.y0)
     x, y = problem.x0, problem.y0
     n, m = len(problem.inner_data), len(problem.outer_data)
@@ -84,10 +84,10 @@ def test_stocbio_is_algorithms_2_and_3_of_the_paper_line_by_line(make, strong_co
         cross, _ = inner_products(problem, x, y, cross_rows, v_Q)
         h = outer_x - cross  # line 12
         x = x.sub(h, alpha=beta)  # line 13
-        state = algorithm.step(oracle, state)
+        state, report = algorithm.step(View.of(oracle, k), state)
         assert torch.equal(state.y, y)
-        assert torch.equal(state.v, v_Q)
-        assert torch.equal(state.hypergradient, h)
+        assert torch.equal(state.points["v"], v_Q)
+        assert torch.equal(report.direction, h)
         assert torch.equal(state.x, x)
 
 
@@ -105,9 +105,9 @@ def test_stocbio_on_all_rows_is_aid_with_a_neumann_series():
     q = noisy_sum(rows=50)
     problem = q.problem()
     algorithm = StocBiO(inner_steps=5, inner_lr=0.3, neumann_terms=7, neumann_lr=0.3, batch=None)
-    oracle = make_oracle(problem, SEED)
+    oracle = make(problem, SEED)
     start = algorithm.init(oracle, problem.x0, problem.y0)
-    after = algorithm.step(oracle, start)
+    after, report = algorithm.step(View.of(oracle), start)
     exact = bilevel.hypergradient(
         problem,
         problem.x0,
@@ -115,8 +115,8 @@ def test_stocbio_on_all_rows_is_aid_with_a_neumann_series():
         method=bilevel.AID(bilevel.linear.Neumann(7, 0.3)),
         inner=bilevel.inner.GradientDescent(5, 0.3),
     )
-    assert relative(after.hypergradient, exact.value) < 1e-14
-    assert relative(after.v, exact.v) < 1e-14
+    assert relative(report.direction, exact.value) < 1e-14
+    assert relative(after.points["v"], exact.v) < 1e-14
 
 
 @pytest.mark.parametrize("k", [0, 1, 9])
@@ -125,7 +125,7 @@ def test_bsa_and_ttsa_take_the_steps_of_their_papers_on_single_samples(method, k
     q, Q, eta = noisy_sum(rows=50), 6, 0.2
     problem = q.problem()
     algorithm = method(neumann_terms=Q, neumann_lr=eta)
-    oracle, streams = make_oracle(problem, SEED), Streams(SEED, k, 50, 50)
+    oracle, streams = make(problem, SEED), Streams(SEED, k, 50, 50)
     x, y = torch.ones(3).double(), torch.ones(5).double()
     start = replace(algorithm.init(oracle, x, y), step=k)
     if method is BSA:  # t_k = ⌈√(k+1)⌉ steps of size 0.5/(t+1); then 0.1/√(k+1)
@@ -142,36 +142,36 @@ def test_bsa_and_ttsa_take_the_steps_of_their_papers_on_single_samples(method, k
         v = v - eta * q.A[i] @ v
     (i,) = streams.rows("cross", 1)
     h = q.rho * (x - q.s) + q.B[i].T @ v
-    after = algorithm.step(oracle, start)
+    after, report = algorithm.step(View.of(oracle, k), start)
     assert relative(after.y, y) < 1e-13
-    assert relative(after.v, v) < 1e-13
-    assert relative(after.hypergradient, h) < 1e-13
+    assert relative(after.points["v"], v) < 1e-13
+    assert relative(report.direction, h) < 1e-13
     assert relative(after.x, x - outer_lr * h) < 1e-13
 
 
 def test_the_default_step_sizes_of_ttsa_decay_with_exponents_two_and_three_fifths():
     algorithm = TTSA()
     steps = [0, 1, 31, 242]  # 32^(1/5) = 2 and 243^(1/5) = 3
-    inner = [algorithm.inner_solver(k).lr for k in steps]
-    outer = [algorithm.outer(k).lr for k in steps]
+    inner = [algorithm.parts(k).inner.lr for k in steps]
+    outer = [algorithm.parts(k).outer.lr(k) for k in steps]
     assert inner == pytest.approx([0.1, 0.1 * 2**-0.4, 0.1 / 4, 0.1 / 9], rel=1e-12)
     assert outer == pytest.approx([0.1, 0.1 * 2**-0.6, 0.1 / 8, 0.1 / 27], rel=1e-12)
 
 
 def test_the_default_step_sizes_of_bsa_decay_within_its_loop_and_over_its_steps():
     algorithm = BSA()
-    plan = algorithm.inner_solver(15).plan(None, None, None, Streams(SEED, 15, 50, 50))
+    plan = algorithm.parts(15).inner.plan(None, None, None, Streams(SEED, 15, 50, 50))
     assert [step.lr for step in plan] == pytest.approx([0.5, 0.25, 0.5 / 3, 0.125], rel=1e-12)
-    assert [algorithm.outer(k).lr for k in (0, 3, 99)] == pytest.approx([0.1, 0.05, 0.01])
+    assert [algorithm.parts(k).outer.lr(k) for k in (0, 3, 99)] == pytest.approx([0.1, 0.05, 0.01])
 
 
 @pytest.mark.parametrize("solver", [RandomTruncation(6, 0.2, 2), SampledNeumann(6, 0.2, 2)])
 def test_after_any_inner_solver_a_series_has_the_first_batches_of_its_stream(solver):
     problem, method = noisy_sum(rows=50).problem(), AID(solver, BatchSizes(outer=3, cross=3))
-    oracle, inner = make_oracle(problem, SEED), bilevel.inner.LBFGS(tol=1e-8)
+    oracle, inner = make(problem, SEED), bilevel.inner.LBFGS(tol=1e-8)
     x, y = problem.x0, problem.y0
     solved = inner.solve(oracle, x, y, oracle.streams(0))
     expected = method.at(oracle, x, solved, None, oracle.streams(0))
-    found = method.estimate(oracle, x, y, None, inner, oracle.streams(0))
+    found = method.estimate(oracle, Stand(x, y), inner, oracle.streams(0))
     assert torch.equal(found.value, expected.value)
     assert torch.equal(found.linear.v, expected.linear.v)

@@ -184,7 +184,7 @@ def test_sizes_double(study: Study) -> None:
 @pytest.mark.parametrize("axis", ["rows", "features", "classes"])
 def test_only_the_axis_grows(data: str, axis: str) -> None:
     study = STUDIES[f"{axis}, {data}, AID-BiO"]
-    first, second = (study.case(size).problem.closed_form for size in study.sizes[:2])
+    first, second = (study.case(size).problem.model.form for size in study.sizes[:2])
     shapes = [
         {"rows": len(form.train_labels), "features": form.shape[0], "classes": form.shape[1]}
         for form in (first, second)
@@ -195,7 +195,7 @@ def test_only_the_axis_grows(data: str, axis: str) -> None:
 
 def test_a_sparse_row_has_as_many_non_zeros_however_many_features_there_are() -> None:
     for features in (2_000, 64_000):
-        form = problem("sparse", 200, features, classes=3, validation=20).closed_form
+        form = problem("sparse", 200, features, classes=3, validation=20).model.form
         assert 0.95 * NON_ZEROS <= len(form.train.values()) / 200 <= NON_ZEROS
 
 

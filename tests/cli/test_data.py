@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from rich.progress import Progress
 
-from bilevel.cli.commands.data import DownloadBar
+from bilevel.cli.bars import DownloadBar
 from bilevel.cli.main import main
 from bilevel.datasets import catalogue
 

@@ -17,9 +17,9 @@ from bilevel.cli.bars import RunsBar
 from bilevel.cli.main import main
 from bilevel.lab import figures
 from bilevel.lab.experiments import experiment as files
-from bilevel.lab.experiments.folder import RunFolder
 from bilevel.lab.experiments.judges import Fastest
 from bilevel.lab.experiments.verdicts import Figure
+from bilevel.lab.run_folder import Folder
 
 from ..apps.cleaning.dirty_tables import dirty
 from ..apps.few_shot.few_shot_pictures import SMALL, put_images
@@ -49,7 +49,7 @@ def test_an_interrupted_clean_writes_its_results_so_far_and_goes_on(
         number, lambda: list(tmp_path.glob("kept/step-*2.pt"))
     )
     assert shown.code == code, shown.err
-    assert "The step in work is being finished. Once more stops at once." in shown.err
+    assert "Finishing the current step. A second signal stops at once." in shown.err
     assert "interrupted: these are the results after step" in shown.err
     assert "--checkpoint kept --checkpoint-every 0 --force" in shown.err
     assert "labels are probably wrong" in shown.out
@@ -70,7 +70,7 @@ def test_an_interrupted_run_shows_what_there_is_and_keeps_it(
     commands: Commands, number: int, code: int, tmp_path: Path
 ) -> None:
     (tmp_path / "tiny.toml").write_text(tiny_toml(budget={"steps": 100_000}, seeds=[0]))
-    log = RunFolder(tmp_path / "out/tiny").log("stoc", 0)
+    log = Folder(tmp_path / "out/tiny").log("stoc", 0)
     shown = commands.begin(tmp_path, "run", "tiny.toml").send(number, lambda: len(log.lines()) > 5)
     assert shown.code == code, shown.err
     assert "test accuracy" in shown.out
@@ -115,7 +115,7 @@ def test_an_interrupted_sweep_keeps_its_finished_trials(commands: Commands, tmp_
         signal.SIGTERM, lambda: (tmp_path / "out/tiny-sweep.db").exists()
     )
     assert shown.code == 143, shown.err
-    assert "interrupted: all but the trial in work is in sqlite:///out/tiny-sweep.db" in shown.err
+    assert "interrupted: all finished trials are in sqlite:///out/tiny-sweep.db" in shown.err
     assert "Traceback" not in shown.err
 
 
@@ -131,7 +131,7 @@ def test_an_interrupted_training_keeps_its_last_step_and_goes_on(
     step = load(last).step
     assert f"stopped after step {step:,}, which is kept in run/last.pt" in shown.err
     page = (tmp_path / "run/report.html").read_text()
-    assert "The training is not at its end." in page
+    assert "The training is not finished." in page
     assert "interrupted" in page
     more = str(step - step % 10 + 12)
     others = (
@@ -144,7 +144,7 @@ def test_an_interrupted_training_keeps_its_last_step_and_goes_on(
 
 def test_two_processes_in_one_folder_are_refused(commands: Commands, tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(tiny_toml(budget={"steps": 100_000}, seeds=[0]))
-    log = RunFolder(tmp_path / "out/tiny").log("stoc", 0)
+    log = Folder(tmp_path / "out/tiny").log("stoc", 0)
     first = commands.begin(tmp_path, "run", "tiny.toml")
 
     def second_is_refused() -> bool:

@@ -217,7 +217,7 @@ def test_a_pickle_that_is_cut_anywhere_is_refused() -> None:
         (b"\x80\x02P1\n.", "not a whole pickle"),
         (b"\x80\x02U\x01aQ.", "a reference b'a' to something outside"),
         (b"\x80\x02\x82\x07.", "not a whole pickle"),  # an extension that nobody registered
-        (pickle.dumps([1, 2]), "holds no dict, but: list"),
+        (pickle.dumps([1, 2]), "should hold a dict, but holds a list"),
         (PYTHON_2.replace(b"T\x02\x00\x00\x00\x07\x09", b"T\x01\x00\x00\x00\x07"), "reshape"),
     ],
 )

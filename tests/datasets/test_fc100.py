@@ -219,7 +219,7 @@ class Attack:
     [
         ({k: v for k, v in cifar().items() if k != "test"}, "has no file test in cifar-100-python"),
         ({**cifar(), "train": b"no pickle"}, "cifar-100-python/train is not a whole pickle"),
-        ({**cifar(), "train": pickle.dumps([])}, "cifar-100-python/train holds no dict"),
+        ({**cifar(), "train": pickle.dumps([])}, "cifar-100-python/train should hold a dict"),
         (
             {**cifar(), "meta": pickle.dumps({"a": Attack()})},
             "cifar-100-python/meta asks for posix",

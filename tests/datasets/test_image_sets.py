@@ -68,7 +68,7 @@ def test_classes_may_have_unequal_numbers_of_images_and_any_order(tmp_path: Path
     mixed = {"images": part["images"][order], "labels": part["labels"][order]}
     put(tmp_path, train=mixed)
     assert tiny.load(tmp_path).train.counts().tolist() == [2, 3, 7]
-    assert tiny.facts(tmp_path)["images a class"] == "2–7"
+    assert tiny.facts(tmp_path)["images per class"] == "2–7"
 
 
 IMAGES = arrays(0, 3)["images"]
@@ -148,15 +148,15 @@ def test_a_file_that_cannot_be_read_is_a_user_error(tmp_path: Path) -> None:
 
 
 def test_the_number_of_images_is_that_of_the_files_where_they_are(tmp_path: Path) -> None:
-    assert tiny.facts(tmp_path)["images a class"] == "600"
+    assert tiny.facts(tmp_path)["images per class"] == "600"
     folder = put(tmp_path)
     assert tiny.facts(tmp_path) == {
         "train / validation / test classes": "3 / 2 / 1",
-        "images a class": "3",
+        "images per class": "3",
         "pixels": "2×2×3",
     }
     (folder / "test.npz").write_bytes(b"text")
-    assert tiny.facts(tmp_path)["images a class"] == "damaged"
+    assert tiny.facts(tmp_path)["images per class"] == "damaged"
 
 
 def test_an_image_set_is_no_table_and_a_table_no_image_set() -> None:

@@ -275,8 +275,8 @@ def test_a_pickle_with_other_content_is_refused_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("listing", "says"),
     [
-        (b"a,b\n1,2\n", r"train\.csv is no csv file with the columns filename and label"),
-        (b"filename,label\n\xff,n01\n", r"train\.csv is no csv file"),
+        (b"a,b\n1,2\n", r"train\.csv is not a csv file with the columns filename and label"),
+        (b"filename,label\n\xff,n01\n", r"train\.csv is not a csv file"),
         (b"filename,label\nn01.png\n", r"train\.csv, line 2: expected .* found 'n01.png' and None"),
         (b"filename,label\n../a.png,n01\n", r"line 2: expected the name .* '../a.png'"),
         (b"filename,label\n/etc/passwd,n01\n", "line 2: expected the name"),

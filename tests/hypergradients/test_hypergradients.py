@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 import torch
 from bilevel.inner import SGD, GradientDescent
@@ -11,21 +9,18 @@ from bilevel.linear import LinearSolver
 
 import bilevel
 from bilevel import AID, ITD
-from bilevel.oracles import make_oracle
+from bilevel.hypergradients import Stand
+from bilevel.oracles import make
 
 from ..truth import dense_truth
 from ..truth.dense_truth import relative
+from ..truth.examples import example, offered
 from ..truth.quadratics import flat, noisy_sum, quadratic, structured
 from ..truth.small_problems import network, softmax
+from ..truth.watched import Watched
 
 # A random truncation is right on average only; a test of its own follows below.
-SOLVERS = sorted(
-    name
-    for name in bilevel.linear.__all__
-    if isinstance(solver := getattr(bilevel.linear, name), type)
-    and issubclass(solver, LinearSolver)
-    and solver not in (LinearSolver, bilevel.linear.RandomTruncation)
-)
+SOLVERS = sorted(offered(bilevel.linear, LinearSolver).keys() - {"RandomTruncation"})
 CASES = [
     pytest.param(1.0, (1, 1), "tensor", id="scalars"),
     pytest.param(10.0, (3, 5), "dict", id="dict"),
@@ -46,8 +41,7 @@ def exact(name: str, least: float, largest: float) -> LinearSolver:
     rate = 2 / (least + largest)
     enough = int(20 * largest / least) + 20  # ((κ − 1)/(κ + 1))^(20κ) is below 1e-17
     chosen = {"steps": enough, "terms": enough, "lr": rate, "tol": 1e-15, "batch": None}
-    solver = getattr(bilevel.linear, name)
-    return solver(**{f.name: chosen[f.name] for f in fields(solver) if f.name in chosen})
+    return example(getattr(bilevel.linear, name), **chosen)
 
 
 def some_point(problem: bilevel.Problem) -> tuple[torch.Tensor, torch.Tensor]:
@@ -112,7 +106,7 @@ def test_itd_equals_unrolled_autograd(name, D):
     problem = PROBLEMS[name]()
     x, y = some_point(problem)
     inner = GradientDescent(D, 0.2)
-    estimate = ITD().estimate(oracle := make_oracle(problem), x, y, None, inner, oracle.streams(0))
+    estimate = ITD().estimate(oracle := make(problem), Stand(x, y), inner, oracle.streams(0))
     assert relative(estimate.value, dense_truth.unrolled(problem, x, y, [0.2] * D)) < 1e-13
 
 
@@ -121,8 +115,8 @@ def test_itd_equals_unrolled_autograd(name, D):
 def test_truncated_itd_equals_unrolled_autograd_detached_at_that_step(name, truncate):
     problem, D = PROBLEMS[name](), 7
     x, y = some_point(problem)
-    oracle, inner = make_oracle(problem), GradientDescent(D, 0.2)
-    estimate = ITD(truncate).estimate(oracle, x, y, None, inner, oracle.streams(0))
+    oracle, inner = make(problem), GradientDescent(D, 0.2)
+    estimate = ITD(truncate).estimate(oracle, Stand(x, y), inner, oracle.streams(0))
     truth = dense_truth.unrolled(problem, x, y, [0.2] * D, truncate=truncate)
     assert relative(estimate.value, truth) < 1e-13
 
@@ -131,10 +125,10 @@ def test_truncated_itd_equals_unrolled_autograd_detached_at_that_step(name, trun
 def test_itd_through_no_step_is_the_outer_gradient_at_the_last_iterate(name):
     problem = PROBLEMS[name]()
     x, y = some_point(problem)
-    oracle, inner = make_oracle(problem), GradientDescent(7, 0.2)
-    estimate = ITD(truncate=0).estimate(oracle, x, y, None, inner, oracle.streams(0))
+    oracle, inner = make(problem), GradientDescent(7, 0.2)
+    estimate = ITD(truncate=0).estimate(oracle, Stand(x, y), inner, oracle.streams(0))
     assert torch.equal(estimate.inner.y, inner.solve(oracle, x, y, oracle.streams(0)).y)
-    assert torch.equal(estimate.value, oracle.outer_gradient(x, estimate.inner.y)[0])
+    assert torch.equal(estimate.value, oracle.outer(x, estimate.inner.y).gradient()[0])
     assert not estimate.linear.v.any()
 
 
@@ -143,9 +137,9 @@ def test_itd_through_no_step_is_the_outer_gradient_at_the_last_iterate(name):
 def test_checkpointed_itd_gives_the_same_bits(checkpoint, truncate):
     problem = softmax()
     x, y = some_point(problem)
-    oracle, inner = make_oracle(problem, seed=5), SGD(10, 0.2, batch=8)
+    oracle, inner = make(problem, seed=5), SGD(10, 0.2, batch=8)
     plain, recomputed = (
-        ITD(truncate, every).estimate(oracle, x, y, None, inner, oracle.streams(0))
+        ITD(truncate, every).estimate(oracle, Stand(x, y), inner, oracle.streams(0))
         for every in (None, checkpoint)
     )
     assert torch.equal(plain.value, recomputed.value)
@@ -157,8 +151,8 @@ def test_checkpointed_itd_gives_the_same_bits(checkpoint, truncate):
 def test_itd_differentiates_stochastic_steps_on_the_batches_that_they_drew(name):
     problem = PROBLEMS[name]()
     x, y = some_point(problem)
-    oracle, lr = make_oracle(problem, seed=2), bilevel.schedules.decaying(0.3, 0.5)
-    estimate = ITD().estimate(oracle, x, y, None, SGD(6, lr, batch=5), oracle.streams(4))
+    oracle, lr = make(problem, seed=2), bilevel.schedules.decaying(0.3, 0.5)
+    estimate = ITD().estimate(oracle, Stand(x, y), SGD(6, lr, batch=5), oracle.streams(4))
     streams = oracle.streams(4)
     rows = streams.batches("inner", 5, 6)
     truth = dense_truth.unrolled(problem, x, y, [lr(t) for t in range(6)], rows)
@@ -230,13 +224,15 @@ def test_itd_costs_what_it_states(method, expected):
 )
 def test_reverse_steps_along_the_unrolled_gradient_from_the_start(settings):
     problem, D = softmax(), 8
-    algorithm = bilevel.algorithms.Reverse(inner_steps=D, inner_lr=0.3, outer_lr=0.5, **settings)
-    seen = []
-    bilevel.minimize(problem, algorithm, steps=3, callbacks=[lambda p: seen.append(p.state)])
+    reverse = bilevel.algorithms.Reverse(inner_steps=D, inner_lr=0.3, outer_lr=0.5, **settings)
+    seen, watched = [], Watched(reverse)
+    bilevel.minimize(problem, watched, steps=3, callbacks=[lambda p: seen.append(p.state)])
     x = problem.x0
-    for state in seen:  # a warm start would move y0 from the second step on
+    for state, direction in zip(
+        seen, watched.directions, strict=True
+    ):  # a warm start would move y0 from the second step on
         truth = dense_truth.unrolled(
             problem, x, problem.y0, [0.3] * D, truncate=settings.get("truncate")
         )
-        assert relative(state.hypergradient, truth) < 1e-13
+        assert relative(direction, truth) < 1e-13
         x = state.x

@@ -39,6 +39,15 @@ def test_as_many_products_are_asked_for_as_there_are_distinct_eigenvalues(distin
     assert extreme_eigenvalues(lambda v: H @ v, H[0]).products == distinct
 
 
+def test_rounding_of_the_products_is_not_taken_for_one_more_eigenvalue():
+    """Else it is chance, and on several processes another chance, how many products a run asks."""
+    spectrum = torch.diag(torch.tensor([1.0, 1.1, 1.2, 5.0, 5.1]).double().repeat(8))
+    for seed in range(20):
+        basis, _ = torch.linalg.qr(normal(torch.Generator().manual_seed(seed), 40, 40))
+        H = basis @ spectrum @ basis.T
+        assert extreme_eigenvalues(lambda v, H=H: H @ v, H[0]).products == 5
+
+
 @pytest.mark.parametrize("steps", [1, 2, 4, 8, 16])
 def test_an_eigenvalue_is_as_near_as_stated_and_ritz_values_lie_inside_the_spectrum(steps):
     for seed in range(10):

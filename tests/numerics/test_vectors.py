@@ -14,7 +14,7 @@ SIZES = [1, 2**16, 2**16 + 1, 2**17, 2_000_003]
 def way(request, monkeypatch):
     """By torch's operations, as where numba is not installed, or by a kernel."""
     if request.param == "torch":
-        monkeypatch.setattr("bilevel.kernels.available", lambda: False)
+        monkeypatch.setattr("bilevel.kernels.usable", lambda: False)
     else:
         pytest.importorskip("numba")
     before = torch.get_num_threads()

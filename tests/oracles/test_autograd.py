@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -47,13 +48,13 @@ def test_a_quadratics_answers_equal_its_matrices() -> None:
     problem, M = quadratic()
     oracle, x, y, v = AutogradOracle(problem), normal(5, 3), normal(6, 4), normal(7, 4)
     gradient = M["A"] @ y + M["B"] @ x
-    assert_equal(oracle.inner_value(x, y), y @ M["A"] @ y / 2 + y @ M["B"] @ x + x @ x / 2)
-    assert_equal(oracle.outer_value(x, y), y @ M["C"] @ y / 2 + y @ M["D"] @ x + M["e"] @ x)
-    assert_equal(oracle.inner_gradient(x, y), gradient)
-    value, also = oracle.inner_value_and_gradient(x, y)
-    assert value == oracle.inner_value(x, y)
+    assert_equal(oracle.inner(x, y).value(), y @ M["A"] @ y / 2 + y @ M["B"] @ x + x @ x / 2)
+    assert_equal(oracle.outer(x, y).value(), y @ M["C"] @ y / 2 + y @ M["D"] @ x + M["e"] @ x)
+    assert_equal(oracle.inner(x, y).gradient(), gradient)
+    value, also = oracle.inner(x, y).value_and_gradient()
+    assert value == oracle.inner(x, y).value()
     assert_equal(also, gradient)
-    outer_x, outer_y = oracle.outer_gradient(x, y)
+    outer_x, outer_y = oracle.outer(x, y).gradient()
     assert_equal(outer_x, M["D"].T @ y + M["e"])
     assert_equal(outer_y, M["C"] @ y + M["D"] @ x)
     around = oracle.linearize(x, y)
@@ -82,11 +83,11 @@ def test_a_networks_products_equal_its_dense_hessian_and_jacobian(rows: Tensor |
         assert_equal(around.hvp(v), H @ v)
         assert_equal(around.cross(v), mixed.T @ v)
     truth = jacobian(outer, (x, y))
-    for actual, exact in zip(oracle.outer_gradient(x, y, outer_rows), truth, strict=True):
+    for actual, exact in zip(oracle.outer(x, y, outer_rows).gradient(), truth, strict=True):
         assert_equal(actual, exact)
 
 
-def test_hvp_and_cross_are_linear_and_do_not_wear_out() -> None:
+def test_both_are_linear_and_do_not_wear_out() -> None:
     problem = network()
     around = AutogradOracle(problem).linearize(problem.x0, problem.y0)
     u, v = normal(2, 13), normal(3, 13)
@@ -119,10 +120,10 @@ def test_answers_carry_no_graph_and_leave_the_callers_vectors_alone() -> None:
     oracle, x, y = AutogradOracle(problem), normal(5, 3), normal(6, 4)
     around = oracle.linearize(x, y)
     answers = [
-        oracle.outer_value(x, y),
-        oracle.inner_value(x, y),
-        *oracle.outer_gradient(x, y),
-        *oracle.inner_value_and_gradient(x, y),
+        oracle.outer(x, y).value(),
+        oracle.inner(x, y).value(),
+        *oracle.outer(x, y).gradient(),
+        *oracle.inner(x, y).value_and_gradient(),
         around.gradient(),
         around.hvp(y),
         around.cross(y),
@@ -140,7 +141,7 @@ def test_every_answer_is_the_same_inside_no_grad() -> None:
 
     def answers() -> list[Tensor]:
         around = oracle.linearize(x, y)
-        outer, inner = oracle.outer_gradient(x, y), oracle.inner_value_and_gradient(x, y)
+        outer, inner = oracle.outer(x, y).gradient(), oracle.inner(x, y).value_and_gradient()
         return [*outer, *inner, around.gradient(), around.hvp(v), around.cross(v)]
 
     outside = answers()
@@ -189,7 +190,7 @@ def test_variables_that_the_inner_loss_does_not_use_give_zeros(
 def test_an_outer_loss_without_x_has_zero_gradient_in_x() -> None:
     start = torch.ones(2, dtype=_F64)
     oracle = AutogradOracle(bilevel.Problem(_square, _bilinear, start, start))
-    outer_x, outer_y = oracle.outer_gradient(start, 3 * start)
+    outer_x, outer_y = oracle.outer(start, 3 * start).gradient()
     assert outer_x.tolist() == [0.0, 0.0]
     assert outer_y.tolist() == [6.0, 6.0]
 
@@ -218,7 +219,7 @@ def test_rows_on_which_the_loss_leaves_y_or_everything_out_give_zeros() -> None:
     for row, scale in ((0, 2.0), (4, 0.0), (5, 0.0)):
         batch = torch.tensor([row])
         around = oracle.linearize(start, start, batch)
-        assert oracle.inner_gradient(start, start, batch).tolist() == [scale, scale]
+        assert oracle.inner(start, start, batch).gradient().tolist() == [scale, scale]
         assert around.gradient().tolist() == [scale, scale]
         assert around.hvp(start).tolist() == [scale, scale]
         assert around.cross(start).tolist() == [0.0, 0.0]
@@ -267,7 +268,9 @@ def test_every_structure_gives_the_same_flat_answers(kind: str) -> None:
     around, truth = oracle.linearize(x, y), plain.linearize(x, y)
     assert_equal(around.hvp(v), truth.hvp(v))
     assert_equal(around.cross(v), truth.cross(v))
-    for actual, exact in zip(oracle.outer_gradient(x, y), plain.outer_gradient(x, y), strict=True):
+    for actual, exact in zip(
+        oracle.outer(x, y).gradient(), plain.outer(x, y).gradient(), strict=True
+    ):
         assert_equal(actual, exact)
 
 
@@ -287,8 +290,9 @@ def test_dropout_draws_the_same_masks_for_the_same_seed(name: str) -> None:
 
     problem = bilevel.Problem(outer, inner, torch.ones(1).double(), y0, X, X)
     entry = bilevel.algorithms.registry()[name]
-    few = {"inner_steps": 3} if "inner_steps" in entry.demo else {}
-    algorithm = entry.make(outer_lr=0.01, **few)
+    known = {field.name for field in fields(entry.algorithm)}
+    few = {"inner_steps": 3, "outer_lr": 0.01}
+    algorithm = entry.make(**{key: value for key, value in few.items() if key in known})
     before = torch.random.get_rng_state()
     runs = [bilevel.minimize(problem, algorithm, steps=2, seed=seed) for seed in (1, 1, 2)]
     assert torch.equal(torch.random.get_rng_state(), before)

@@ -7,10 +7,11 @@ import torch
 
 import bilevel
 from bilevel.algorithms import MAML, AIDBiO, ITDBiO, StocBiO
-from bilevel.oracles import CountingOracle, SharedBatch, at_step, make_oracle
+from bilevel.oracles import CountingOracle, SharedBatch, View, Views, make
 
 from ..truth.dense_truth import relative
 from ..truth.raised_errors import assert_raises, claims
+from ..truth.watched import Watched
 
 ROWS, BATCH, D, LR, OUTER_LR = 7, 3, 4, 0.3, 0.5
 _GENERATOR = torch.Generator().manual_seed(0)
@@ -28,7 +29,7 @@ def outer(x, y, batch):
     return ((y - target.cos()) ** 2).sum(1).mean() + 0.1 * x.square().sum()
 
 
-def stated(shared_batch=BATCH, **changes):
+def stated(batch=BATCH, **changes):
     arguments = {
         "outer": outer,
         "inner": inner,
@@ -36,7 +37,7 @@ def stated(shared_batch=BATCH, **changes):
         "y0": torch.zeros(2).double(),
         "outer_data": (A, T),
         "inner_data": (A, T),
-        "shared_batch": shared_batch,
+        "tasks": None if batch is None else bilevel.Tasks(batch),
         **changes,
     }
     return bilevel.Problem(**arguments)
@@ -58,13 +59,13 @@ def test_both_losses_see_the_next_rows_in_a_circle_and_no_others(name):
         return spied
 
     problem = stated(outer=spy("outer", outer), inner=spy("inner", inner))
-    oracle = make_oracle(problem)
+    views = Views(problem)
     algorithm = bilevel.algorithms.registry()[name].make()
-    state = algorithm.init(oracle, problem.x0, problem.y0)
+    state = algorithm.init(views.at(0).whole, problem.x0, problem.y0)
     for k in range(8):
         for calls in seen.values():
             calls.clear()
-        state = algorithm.step(oracle, state)
+        state, _ = algorithm.step(views.at(k), state)
         for calls in seen.values():
             assert calls
             assert all(rows == rows_of_step(k) for rows in calls)
@@ -86,12 +87,12 @@ def by_hand(x, y, rows):
 def test_a_run_equals_a_loop_written_by_hand(warm):
     problem = stated()
     algorithm = ITDBiO(inner_steps=D, inner_lr=LR, outer_lr=OUTER_LR, warm_start=warm)
-    seen = []
+    algorithm, seen = Watched(algorithm), []
     bilevel.minimize(problem, algorithm, steps=9, callbacks=[lambda p: seen.append(p.state)])
     x, y = problem.x0, problem.y0
-    for k, state in enumerate(seen):
+    for k, (state, direction) in enumerate(zip(seen, algorithm.directions, strict=True)):
         x, y, h = by_hand(x, y if warm else problem.y0, rows_of_step(k))
-        assert relative(state.hypergradient, h) < 1e-12
+        assert relative(direction, h) < 1e-12
         assert relative(state.x, x) < 1e-12
         assert relative(state.y, y) < 1e-12
 
@@ -122,19 +123,22 @@ def test_the_recorded_outer_value_is_that_of_the_rows_of_the_step():
 
 
 def test_batches_of_an_algorithm_are_drawn_from_the_shared_one():
-    oracle = at_step(make_oracle(stated()), 2)  # rows 6, 0, 1
+    oracle = Views(stated()).at(2).whole  # rows 6, 0, 1
     assert oracle.inner_rows == oracle.outer_rows == BATCH
     x, y = stated().x0, stated().y0
     drawn = torch.tensor([2, 0])
-    expected = make_oracle(stated()).inner_gradient(x, y, torch.tensor([1, 6]))
-    assert torch.equal(oracle.inner_gradient(x, y, drawn), expected)
+    expected = make(stated()).inner(x, y, torch.tensor([1, 6])).gradient()
+    assert torch.equal(oracle.inner(x, y, drawn).gradient(), expected)
     assert oracle.streams(0).available("inner") == BATCH
 
 
 def test_a_problem_without_a_shared_batch_is_the_same_at_each_step():
-    for oracle in (make_oracle(stated(None)), CountingOracle(make_oracle(stated(None)))):
-        assert at_step(oracle, 3) is oracle
-    assert isinstance(at_step(CountingOracle(make_oracle(stated())), 3), SharedBatch)
+    views = Views(stated(None))
+    assert views.at(3) == View(3, views.at(0).whole, (views.at(0).whole,))
+    assert views.bare(3) is views.oracle
+    shown = Views(stated()).at(3).whole
+    assert isinstance(shown, CountingOracle)
+    assert isinstance(shown.oracle, SharedBatch)
 
 
 def test_a_shared_batch_of_all_rows_is_the_plain_problem():
@@ -151,18 +155,18 @@ def test_one_hypergradient_and_its_check_are_of_the_first_batch():
     assert relative(h.value, by_hand(problem.x0, problem.y0, [0, 1, 2])[2]) < 1e-12
     y = bilevel.solve_inner(problem, problem.x0, bilevel.inner.NewtonCG(1e-12)).y
     first = torch.arange(BATCH)
-    assert make_oracle(whole).inner_gradient(problem.x0, y, first).norm() < 1e-11
+    assert make(whole).inner(problem.x0, y, first).gradient().norm() < 1e-11
     assert bilevel.check_hypergradient(problem, problem.x0).relative_error < 1e-9
 
 
 @claims(
-    ("none", lambda: stated(0), ValueError, "shared_batch must be … at least 1, got 0"),
-    ("half", lambda: stated(2.5), ValueError, "shared_batch must be an integer … got 2.5"),
+    ("none", lambda: stated(0), ValueError, "batch must be … at least 1, got 0"),
+    ("half", lambda: stated(2.5), ValueError, "batch must be an integer … got 2.5"),
     (
         "more than the rows",
         lambda: stated(8),
         ValueError,
-        "shared_batch = 8 rows … inner_data have 7 rows and outer_data 7 … at least that many",
+        "tasks.batch = 8 rows … inner_data have 7 rows and outer_data 7 … at least that many",
     ),
     (
         "other numbers of rows",
@@ -183,7 +187,7 @@ def test_one_hypergradient_and_its_check_are_of_the_first_batch():
             lambda x, y: ((y - x) ** 2).sum(),
             torch.ones(1),
             torch.ones(1),
-            shared_batch=2,
+            tasks=bilevel.Tasks(2),
         ),
         ValueError,
         "inner_data have None rows",

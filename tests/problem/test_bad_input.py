@@ -75,13 +75,13 @@ def run_on_rows() -> None:
         "loss that wants a batch without data",
         lambda: problem(inner=lambda x, y, batch: (x * y).sum()),
         ValueError,
-        r"called as inner\(x, y\): … given a batch if it has data",
+        r"called as inner\(x, y\): … given a batch only if it has data",
     ),
     (
         "loss that wants no batch with data",
         lambda: on_data(_ROWS, lambda x, y: (x * y).sum()),
         ValueError,
-        r"called as inner\(x, y, batch\): … given a batch if it has data",
+        r"called as inner\(x, y, batch\): … given a batch only if it has data",
     ),
     (
         "loss that is a vector",

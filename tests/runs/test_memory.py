@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 import bilevel
 from bilevel import AID, ITD
 from bilevel.algorithms import AIDBiO, DoubleLoop, ITDBiO, Reverse, registry
+from bilevel.algorithms.tried_steps import TriedSteps
 
 from ..truth import dense_truth
 
@@ -101,8 +103,12 @@ def test_the_measure_sees_the_graphs_of_plain_unrolling():
 @pytest.mark.parametrize("name", registry())
 def test_what_is_alive_between_outer_steps_does_not_grow(name):
     entry = registry()[name]
+    if issubclass(entry.algorithm, TriedSteps):
+        pytest.skip("it keeps the differences of its last 20 steps by design")
     small = {"inner_lr": 0.01, "inner_steps": 3, "cg_steps": 3, "neumann_terms": 3}
-    algorithm = entry.make(**{key: small[key] for key in entry.demo if key in small}, outer_lr=1e-6)
+    known = {field.name for field in fields(entry.algorithm)}
+    small = {key: small[key] for key in entry.demo if key in small} | {"outer_lr": 1e-6}
+    algorithm = entry.make(**{key: value for key, value in small.items() if key in known})
     two_levels, alive = problem(), []
     with LiveBytes() as live:
         bilevel.minimize(
@@ -176,7 +182,7 @@ def test_nothing_stays_alive_after_a_run_but_its_result():
     with LiveBytes() as live:
         result = bilevel.minimize(two_levels, algorithm, steps=3)
     gc.collect()
-    held = (result.y, result.state.y, result.state.y0, result.state.v)
+    held = [result.y, *(p for p in result.state.points.values() if len(p) > 1000)]
     storages = {tensor.untyped_storage()._cdata for tensor in held}
     assert len(storages) * VECTOR <= live.now < (len(storages) + 0.1) * VECTOR
     del held, result

@@ -23,7 +23,7 @@ SHAPE = (8, 6, 3, 3)  # training and validation rows, features, classes
 
 def dense(problem):
     """The same losses on dense rows, which autograd differentiates twice."""
-    form = problem.closed_form
+    form = problem.model.form
     if form.train.layout == torch.strided:
         return problem
     return bilevel.softmax_problem(

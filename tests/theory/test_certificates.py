@@ -24,7 +24,7 @@ def sparse():
 
 def dense(problem):
     """The same problem on dense rows, for the truth."""
-    form = problem.closed_form
+    form = problem.model.form
     rows = [(form.train, form.train_labels), (form.validation, form.validation_labels)]
     pairs = [(matrix.to_dense(), labels) for matrix, labels in rows]
     return bilevel.softmax_problem(

@@ -12,7 +12,7 @@ from bilevel.linear import CG, MatrixHessian
 
 import bilevel
 from bilevel.algorithms import AIDBiO
-from bilevel.oracles import make_oracle
+from bilevel.oracles import View, make
 from bilevel.theory import estimate, plan
 from bilevel.theory.formulas import (
     Letters,
@@ -39,13 +39,17 @@ def printed_drift(c):
     return c.kappa**2 + 2 * c.M * c.L / c.mu**2 + 2 * c.L * c.M * c.kappa / c.mu**2
 
 
+def with_v(state, v):
+    return replace(state, points={**state.points, "v": v})
+
+
 def halves(problem, algorithm, x, y, v):
     """Whether one step halves ‖y⁰ − y*‖² + ‖v⁰ − v*‖², while x stands still."""
-    oracle, at = make_oracle(problem), truth(problem, x)
-    before = replace(algorithm.init(oracle, x, y), v=v)
-    after = algorithm.step(oracle, before)
+    oracle, at = make(problem), truth(problem, x)
+    before = with_v(algorithm.init(oracle, x, y), v)
+    after, _ = algorithm.step(View.of(oracle), before)
     first, second = (
-        float((state.y - at.y).square().sum() + (state.v - at.v).square().sum())
+        float((state.y - at.y).square().sum() + (state.points["v"] - at.v).square().sum())
         for state in (before, after)
     )
     return second <= first / 2

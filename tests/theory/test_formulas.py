@@ -9,7 +9,8 @@ from bilevel.inner import GradientDescent
 from bilevel.linear import CG
 
 import bilevel
-from bilevel.oracles import make_oracle
+from bilevel.hypergradients import Stand
+from bilevel.oracles import make
 from bilevel.theory import estimate
 from bilevel.theory.formulas import (
     Letters,
@@ -43,7 +44,7 @@ def family(kind, seed):
         return made.problem(), x, Letters.of(made.constants(float(x.norm())))
     if kind == "quadratic":
         problem, x = quadratic(seed, kappa=3.0 + 10 * seed), normal(generator, 3)
-        return problem, x, Letters.of(estimate(problem, x, problem.closed_form.solution(x)))
+        return problem, x, Letters.of(estimate(problem, x, problem.model.solution(x)))
     problem = softmax(12, 3, 3, seed, **SOFTMAX[kind])
     x = normal(generator, len(problem.x0))
     return problem, x, softmax_letters(problem, x, inner_solution(problem, x))
@@ -68,7 +69,7 @@ def test_smoothness_and_drift_bound_every_pair_of_points_of_a_ball(seed):
 @pytest.mark.parametrize("kappa", [1.0, 2.0, 30.0])
 def test_smoothness_bounds_the_curvature_of_quadratics_also_where_x_brings_most_of_it(kappa, r):
     problem = quadratic(0, kappa, r=r)
-    form, axes = problem.closed_form, torch.eye(3).double()
+    form, axes = problem.model, torch.eye(3).double()
     rows = [form.hypergradient(x) - form.hypergradient(torch.zeros(3).double()) for x in axes]
     curvature = float(torch.linalg.eigvalsh(torch.stack(rows))[-1])
     c = Letters.of(estimate(problem, axes[0], form.solution(axes[0])))
@@ -118,9 +119,9 @@ def test_y_off_the_solution_is_felt_at_most_by_the_sensitivity(kind):
 
 
 def estimated(problem, x, y, v, method, D, alpha):
-    oracle = make_oracle(problem)
+    oracle = make(problem)
     inner = GradientDescent(D, alpha)
-    return method.estimate(oracle, x, y, v, inner, oracle.streams(0))
+    return method.estimate(oracle, Stand(x, y, v), inner, oracle.streams(0))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -119,7 +119,7 @@ def test_lemma_8_as_printed_fails_where_the_neumann_bias_and_y_pull_the_same_way
 def test_the_error_of_a_stochastic_hypergradient_lies_below_lemma_8_with_its_bias(away):
     """Δ + 2(L + L²/μ)²‖y − y*‖², with 17 for 16 in Δ."""
     problem, Q, sizes = quadratic(0, kappa=2.0, rows=ROWS, r=0.0), 6, {"outer": 5, "cross": 3}
-    form, x = problem.closed_form, torch.ones(3).double()
+    form, x = problem.model, torch.ones(3).double()
     y, eta, B = form.solution(x) + away, 0.5, 12
     method = bilevel.AID(SampledNeumann(Q, eta, B, 1.0), bilevel.BatchSizes(**sizes))
     found = [bilevel.hypergradient(problem, x, y, method, seed=s).value for s in range(60)]

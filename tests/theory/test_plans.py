@@ -7,7 +7,7 @@ import torch
 
 import bilevel
 from bilevel.algorithms import AIDBiO, ITDBiO, StocBiO
-from bilevel.oracles import make_oracle
+from bilevel.oracles import View, make
 from bilevel.theory import Constant, Kind, estimate, plan
 
 from ..truth.raised_errors import assert_raises, claims
@@ -158,7 +158,7 @@ def test_the_plan_of_theorem_3_satisfies_the_inequalities_of_its_proof(c, epsilo
     assert B * Q * x ** (Q - 1) >= 1 - 1e-9
     assert min(D, Q, S, B, K, found["D_f"], found["D_g"]) >= 1
     algorithm = StocBiO(**made.settings)
-    sizes = algorithm.differentiation(0).solver.batch_sizes(10**18)
+    sizes = algorithm.parts(0).hypergradient.solver.batch_sizes(10**18, eta)
     assert sizes[0] >= sizes[-1] >= 1
     assert algorithm.batch == {
         "inner": S,
@@ -195,12 +195,12 @@ def test_a_smaller_epsilon_needs_more_of_everything_but_not_more_inside_aid():
 
 def descend(problem, algorithm, steps):
     """‖∇Φ(x_k)‖² and ‖y_k⁰ − y*(x_k)‖ for k = 0, ..., K − 1."""
-    oracle, form = make_oracle(problem), problem.closed_form
+    oracle, form = make(problem), problem.model
     state = algorithm.init(oracle, problem.x0, problem.y0)
     for _ in range(steps):
         distance = (state.y - form.solution(state.x)).norm()
         yield float(form.hypergradient(state.x).square().sum()), float(distance)
-        state = algorithm.step(oracle, state)
+        state, _ = algorithm.step(View.of(oracle, state.step), state)
 
 
 @pytest.mark.parametrize(("name", "method"), [("aid-bio", AIDBiO), ("itd-bio", ITDBiO)])
@@ -208,7 +208,7 @@ def test_the_plan_really_gives_a_stationary_point_within_its_steps(name, method)
     """κ = 2, Φ'' = 10 where L_Φ = 18, and a start whose ‖∇Φ‖² is four times what is asked for."""
     H, F = torch.diag(torch.tensor([1.0, 2.0]).double()), 2 * torch.eye(2).double()
     problem = bilevel.quadratic_problem(H, F[:, :1], 0.02 * F[0], F, F[0] / 2, r=2.0)
-    form, at = problem.closed_form, truth(problem, problem.x0)
+    form, at = problem.model, truth(problem, problem.x0)
     curvature = form.hypergradient(torch.ones(1).double()) - at.gradient
     constants = estimate(problem, problem.x0, problem.y0)
     constants = constants.but(M=Constant(2.0, Kind.BOUND, "‖F(y − d)‖ on the way"))

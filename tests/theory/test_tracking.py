@@ -8,7 +8,7 @@ import torch
 
 import bilevel
 from bilevel.algorithms import AIDBiO
-from bilevel.oracles import make_oracle
+from bilevel.oracles import View, make
 from bilevel.theory import plan
 
 from ..truth.small_problems import softmax
@@ -24,19 +24,21 @@ def distances(problem, states):
     """‖y⁰ − y*‖² + ‖v⁰ − v*‖² before each step, and ‖∇Φ‖² there."""
     for state in states:
         at = truth(problem, state.x)
-        v = torch.zeros_like(at.v) if state.v is None else state.v
+        v = state.points.get("v", torch.zeros_like(at.v))
         squares = (state.y - at.y).square().sum() + (v - at.v).square().sum()
         yield float(squares), float(at.gradient.square().sum())
 
 
 def states(problem, algorithm, steps, seed):
     """From y and v far off, and x somewhere."""
-    generator, oracle = torch.Generator().manual_seed(seed), make_oracle(problem)
+    generator, oracle = torch.Generator().manual_seed(seed), make(problem)
     x, y = normal(generator, len(problem.x0)), 3 * normal(generator, len(problem.y0))
-    state = replace(algorithm.init(oracle, x, y), v=3 * normal(generator, len(problem.y0)))
+    state = algorithm.init(oracle, x, y)
+    v = 3 * normal(generator, len(problem.y0))
+    state = replace(state, points={**state.points, "v": v})
     for _ in range(steps):
         yield state
-        state = algorithm.step(oracle, state)
+        state, _ = algorithm.step(View.of(oracle, state.step), state)
     yield state
 
 
@@ -65,18 +67,18 @@ def test_with_few_steps_the_tracking_error_still_contracts_linearly_from_warm_st
     """D = 3 and N = 2: a fixed share is left at each outer step, and none of it comes back."""
     problem, x = quadratic(1, kappa=5.0), torch.ones(3).double()
     algorithm = AIDBiO(inner_steps=3, inner_lr=0.2, cg_steps=2, outer_lr=1e-300)
-    oracle, at = make_oracle(problem), truth(problem, x)
+    oracle, at = make(problem), truth(problem, x)
     state, errors = algorithm.init(oracle, x, at.y + 1), []
     for _ in range(8):
-        state = algorithm.step(oracle, state)
+        state, _ = algorithm.step(View.of(oracle, state.step), state)
         errors.append(float((state.y - at.y).norm()))
     ratios = torch.tensor(errors[1:]) / torch.tensor(errors[:-1])
     assert ratios.max() <= 0.8**3 + 1e-9
-    assert (state.v - at.v).norm() < 1e-2 * at.v.norm()
+    assert (state.points["v"] - at.v).norm() < 1e-2 * at.v.norm()
     cold = replace(algorithm, warm_start=False)
     state = cold.init(oracle, x, at.y + 1)
     for _ in range(8):
-        state = cold.step(oracle, state)
+        state, _ = cold.step(View.of(oracle, state.step), state)
     assert float((state.y - at.y).norm()) == pytest.approx(errors[0])
 
 
@@ -114,7 +116,7 @@ def gradient_steps(H, b, start, tol):
 def test_warm_started_gradient_descent_needs_a_share_of_the_cold_steps_that_falls_with_x():
     """As x converges, so do y*(x_k): the analysis needs a constant D, not one that grows."""
     problem = quadratic(2, kappa=10.0)
-    form, x, y = problem.closed_form, torch.full((3,), 5.0).double(), problem.y0
+    form, x, y = problem.model, torch.full((3,), 5.0).double(), problem.y0
     H, warm, cold = hessian(problem, x, y), [], []
     for _ in range(30):
         b = form.J @ x + form.c

@@ -66,7 +66,7 @@ def cleaning(rows: int = 20, ridge: float = 0.02) -> bilevel.Problem:
     a finite x. Stated as plain losses, so that automatic differentiation serves it.
     """
     plain = softmax(rows, weights=bilevel.SigmoidWeights(), penalty=bilevel.Ridge(0.05))
-    form = plain.closed_form
+    form = plain.model.form
     return bilevel.Problem(
         outer=lambda x, y, batch: form.outer(x, y, batch) + ridge * x.square().sum(),
         inner=form.inner,

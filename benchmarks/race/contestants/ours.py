@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 import bilevel
-from bilevel.algorithms import BSA, TTSA, AIDBiO, ITDBiO, StocBiO
-from bilevel.algorithms.double_loop import DoubleLoop
-from bilevel.oracles import make_oracle
+from bilevel.algorithms import BSA, TTSA, AIDBiO, Algorithm, ITDBiO, StocBiO
+from bilevel.oracles import View, make
 from race.case import Array, Case
 
 
@@ -46,9 +45,9 @@ def exact(case: Case) -> Callable[[], Array]:
     algorithm: Any = AIDBiO(accuracy=0.01, outer_lr=1.0)
 
     def run() -> Array:
-        oracle = make_oracle(stated)
-        state = algorithm.step(oracle, algorithm.init(oracle, stated.x0, stated.y0))
-        found: Array = state.hypergradient.numpy()
+        oracle = make(stated)
+        start = algorithm.init(oracle, stated.x0, stated.y0)
+        found: Array = algorithm.step(View.of(oracle), start)[1].direction.numpy()
         return found
 
     return run
@@ -56,11 +55,11 @@ def exact(case: Case) -> Callable[[], Array]:
 
 def stochastic(case: Case) -> Callable[[], Array]:
     """Draws its rows by itself, inside of the clock: with seed 0, those of `case.rows`."""
-    return _steps(case, make_oracle(problem(case)))
+    return _steps(case, make(problem(case)))
 
 
 def stochastic_given_rows(case: Case) -> Callable[[], Array]:
-    oracle: Any = make_oracle(problem(case))
+    oracle: Any = make(problem(case))
     given = [
         {role: list(torch.from_numpy(found)) for role, found in rows.items()} for rows in case.rows
     ]
@@ -90,6 +89,9 @@ class GivenRows:
     def available(self, role: str) -> int:
         return 10**9
 
+    def size(self, role: str, size: int) -> int:
+        return size
+
 
 def _algorithm(case: Case) -> Any:
     set_to, sizes = case.settings, case.rows[0]["inner"].shape[1]
@@ -111,20 +113,19 @@ def _steps(case: Case, oracle: Any) -> Callable[[], Array]:
     def run() -> Array:
         state = algorithm.init(oracle, stated.x0, stated.y0)
         for _ in case.rows:
-            state = algorithm.step(oracle, state)
+            state, _ = algorithm.step(View.of(oracle, state.step), state)
         found: Array = state.x.numpy()
         return found
 
     return run
 
 
-def _first_hypergradient(case: Case, algorithm: DoubleLoop) -> Callable[[], Array]:
+def _first_hypergradient(case: Case, algorithm: Algorithm) -> Callable[[], Array]:
     stated = problem(case)
-    oracle = make_oracle(stated)
+    oracle = make(stated)
 
     def run() -> Array:
-        state = algorithm.step(oracle, algorithm.init(oracle, stated.x0, stated.y0))
-        assert state.hypergradient is not None
-        return state.hypergradient.numpy()
+        start = algorithm.init(oracle, stated.x0, stated.y0)
+        return algorithm.step(View.of(oracle), start)[1].direction.numpy()
 
     return run

@@ -3,17 +3,32 @@
 import sys
 from typing import Any
 
-from bilevel.algorithms.double_loop import DoubleLoop
-from bilevel.algorithms.registry import Entry, register, registry
-from bilevel.algorithms.state import State
+from bilevel.algorithms.contract import Algorithm, Report, Solve, State, Write
+from bilevel.algorithms.double_loop import DoubleLoop, Parts
+from bilevel.algorithms.registry import Entry, named, register, registry
 from bilevel.discovery import load_modules
 
+# Importing a file registers its algorithm: there is no list to keep.
 load_modules(sys.modules[__name__])
 _classes = {entry.algorithm.__name__: entry.algorithm for entry in registry().values()}
-__all__ = ["DoubleLoop", "Entry", "State", "register", "registry", *_classes]
+__all__ = [
+    "Algorithm",
+    "DoubleLoop",
+    "Entry",
+    "Parts",
+    "Report",
+    "Solve",
+    "State",
+    "Write",
+    "named",
+    "register",
+    "registry",
+    *_classes,
+]
 
 
 def __getattr__(name: str) -> Any:
+    # By the registry, which also has what a user registers after this import.
     for entry in registry().values():
         if entry.algorithm.__name__ == name:
             return entry.algorithm

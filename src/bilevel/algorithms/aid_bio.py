@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.state import State
-from bilevel.arguments import AUTO, Schedule, at, non_negative, positive
+from bilevel.arguments import Schedule, at, instance, positive
 from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation
-from bilevel.oracles.base import Oracle
 from bilevel.solvers.inner.base import InnerSolver
+from bilevel.solvers.inner.gradient_descent import GradientDescent
 from bilevel.solvers.inner.newton_cg import NewtonCG
-from bilevel.solvers.inner.safe_descent import descent
+from bilevel.solvers.linear.base import LinearSolver
 from bilevel.solvers.linear.cg import CG, Preconditioner, if_known
-from bilevel.theory import plan_for
+from bilevel.solvers.measured import Measured
 
 _CG_STEPS = 1000
-_ROUNDS = 20
-_MEASURE = 10  # outer steps from one measurement of the sensitivity to the next
-# A tenth of the gradient at a time, down to what rounding allows.
-_ROUND = NewtonCG(tol=1e-30, drop=0.1, preconditioner=if_known)
+_SAFE = Measured()
 
 
 @register(
@@ -42,16 +37,17 @@ class AIDBiO(DoubleLoop):
     when their share of the hypergradient's error is small (`bilevel.hypergradients.AccurateAID`).
 
     Args:
-        inner_steps: D, or a schedule k -> D_k; "auto" takes as many of Newton's steps as
-            `accuracy` needs.
-        inner_lr: α, at most 1/L; "auto" measures L at each outer step.
-        cg_steps: N, at most; "auto" takes as many as `accuracy` needs.
+        inner_steps: D, or a schedule k -> D_k; None takes as many of Newton's steps as `accuracy`
+            needs.
+        inner_lr: α, at most 1/L; by default 1/L is measured at each outer step.
+        cg_steps: N, at most; None takes as many as `accuracy` or `cg_tol` needs.
         cg_tol: stop CG before N steps at this relative residual; 0 takes all of them.
-        preconditioner: for CG, as in `bilevel.linear.CG`. With "auto", None is the oracle's own.
         inner: any solver of `bilevel.inner`, in place of `inner_steps` and `inner_lr`.
-        accuracy: the relative error of the hypergradient that "auto" aims at.
-        sensitivity: how far the hypergradient moves when ‖∇y g‖ falls by 1; None measures it, at
-            every tenth outer step.
+        solver: any solver of `bilevel.linear`, in place of `cg_steps` and `cg_tol`.
+        preconditioner: for CG, as in `bilevel.linear.CG`; None is the oracle's own where the
+            method finds its own number of steps.
+        accuracy: the relative error of the hypergradient that the method aims at where it finds
+            its own numbers.
 
     Example:
         >>> import torch, bilevel
@@ -67,84 +63,55 @@ class AIDBiO(DoubleLoop):
         tensor([0.5000, 0.5000])
     """
 
-    inner_steps: int | Schedule | str = AUTO
-    inner_lr: float | str = AUTO
-    cg_steps: int | str = AUTO
+    inner_steps: int | Schedule | None = None
+    inner_lr: float | Measured = _SAFE
+    cg_steps: int | None = None
     cg_tol: float = 0.0
-    preconditioner: Preconditioner | None = None
     inner: InnerSolver | None = None
+    solver: LinearSolver | None = None
+    preconditioner: Preconditioner | None = None
     accuracy: float = 0.1
-    sensitivity: float | None = None
 
-    @classmethod
-    def from_theory(cls, problem: Any, epsilon: float) -> AIDBiO:
-        """The settings of Theorem 1 for a problem: safe, and slow. See `bilevel.theory.plan`."""
-        return cls(**plan_for(problem, "aid-bio", epsilon).settings)
+    steady = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive("accuracy", self.accuracy)
-        if self.sensitivity is not None:
-            non_negative("sensitivity", self.sensitivity)
+    def parts(self, k: int) -> Parts:
+        # Algorithm 1, as `DoubleLoop.step` runs it. Line 3: y_k^0 = y_{k−1}^D (`warm_start`).
+        # Lines 4 to 6: D steps y ← y − α ∇y g(x, y). Line 7, AID: 1) v_k^0 = v_{k−1}^N (`warm_v`);
+        # 2) N steps of CG on ∇²y g v = ∇y f; 3) ∇x∇y g v; 4) ∇̂Φ = ∇x f − ∇x∇y g v. Line 8: x.
+        return Parts(self._inner(k), self._implicit(), self.moves_x(), warm_v=True)
 
-    def inner_solver(self, k: int) -> InnerSolver:
+    def _inner(self, k: int) -> InnerSolver:
         if self.inner is not None:
             return self.inner
-        if self.inner_steps != AUTO:
-            return descent(at(self.inner_steps, k), self.inner_lr)  # lines 4-6
-        if self.inner_lr != AUTO:
+        if self.inner_steps is not None:
+            return GradientDescent(at(self.inner_steps, k), self.inner_lr)
+        # Else the rate would be ignored without a word.
+        if self.inner_lr != _SAFE:
             raise ValueError(
                 f"inner_lr = {self.inner_lr!r} is for gradient steps: say how many, as "
-                'inner_steps=10. With inner_steps="auto", Newton\'s method finds its own.'
+                "inner_steps=10. Without a number, Newton's method finds its own."
             )
-        return replace(_ROUND, preconditioner=self._own_preconditioner)
+        # A tenth of the gradient at a time, down to what rounding allows.
+        return NewtonCG(tol=1e-30, drop=0.1, preconditioner=self.preconditioner or if_known)
 
-    def differentiation(self, k: int) -> Differentiation:
-        fixed = None if self._watches else self._cg()  # line 7, AID 2)-4)
-        if fixed is not None and not self._measures_inner:
+    def _implicit(self) -> Differentiation:
+        positive("accuracy", self.accuracy)
+        if self.solver is not None:
+            instance("solver", self.solver, LinearSolver, "bilevel.linear.CG(steps=20)")
+            # A cg_tol of 0 is the default: it cannot be told from one that was given.
+            for name, value in (("cg_steps", self.cg_steps), ("cg_tol", self.cg_tol or None)):
+                if value is not None:
+                    raise ValueError(
+                        f"give {name} = {value!r} or solver = {self.solver!r}, not both"
+                    )
+        fixed = self.solver
+        if self.cg_steps is not None or self.cg_tol:
+            most = _CG_STEPS if self.cg_steps is None else self.cg_steps
+            fixed = CG(most, self.cg_tol, self.preconditioner)
+        watched = self.inner is None and self.inner_steps is None  # rounds of Newton's steps
+        # Both numbers are given: the paper's AID as it stands, at the stated cost.
+        if fixed is not None and not watched:
             return AID(fixed)
-        return AccurateAID(
-            self.accuracy,
-            fixed,
-            rounds=_ROUNDS if self._measures_inner else 1,
-            sensitivity=self.sensitivity,
-            preconditioner=self._own_preconditioner,
-        )
-
-    def settled(self, oracle: Oracle, state: State) -> AIDBiO:
-        """With what earlier steps measured, except where it is time to measure anew."""
-        known = state.measured.get("sensitivity")
-        if known is None or state.step % _MEASURE == 0 or not self._measures_inner:
-            return self
-        return replace(self, sensitivity=known)
-
-    def starts_v(self) -> bool:
-        return True  # line 7, AID 1)
-
-    def cost(self, k: int) -> dict[str, int]:
-        if self._measures_inner:
-            return {}
-        cost = {} if self.inner else {"gc_g": at(self.inner_steps, k)}
-        if self._watches:
-            return cost
-        measured = self.inner is None and self.inner_lr == AUTO
-        if not (measured or self.cg_tol):
-            cost["hv"] = int(self.cg_steps) + (1 if self.warm_start and k > 0 else 0)
-        return {**cost, "gc_f": 2, "jv": 1}
-
-    @property
-    def _measures_inner(self) -> bool:
-        return self.inner is None and self.inner_steps == AUTO
-
-    @property
-    def _watches(self) -> bool:
-        """Whether CG looks at the hypergradient to know when to end."""
-        return self.cg_steps == AUTO and not self.cg_tol
-
-    @property
-    def _own_preconditioner(self) -> Preconditioner:
-        return if_known if self.preconditioner is None else self.preconditioner
-
-    def _cg(self) -> CG:
-        steps = _CG_STEPS if self.cg_steps == AUTO else self.cg_steps
-        return CG(steps, self.cg_tol, self.preconditioner)  # type: ignore[arg-type]
+        # With rounds=1 the inner solver is taken at its word, and only CG is watched.
+        near = self.preconditioner or if_known
+        return AccurateAID(self.accuracy, fixed, rounds=20 if watched else 1, preconditioner=near)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.aid import AID
 from bilevel.solvers.inner.base import InnerSolver
 from bilevel.solvers.inner.gradient_descent import GradientDescent
 from bilevel.solvers.linear.cg import CG, Preconditioner
+from bilevel.solvers.measured import Measured
 
 
 @register(
@@ -27,7 +28,7 @@ class AIDCG(DoubleLoop):
 
     Args:
         inner_steps: D, or a schedule k -> D_k.
-        inner_lr: α, at most 1/L.
+        inner_lr: α, at most 1/L, or `Measured()`.
         cg_steps: N, at most.
         cg_tol: stop CG before N steps at this relative residual; 0 takes all of them.
         preconditioner: for CG, as in `bilevel.linear.CG`.
@@ -35,19 +36,16 @@ class AIDCG(DoubleLoop):
     """
 
     inner_steps: int | Schedule = 10
-    inner_lr: float = 0.1
+    inner_lr: float | Measured = 0.1
     cg_steps: int = 10
     cg_tol: float = 0.0
     preconditioner: Preconditioner | None = None
     inner: InnerSolver | None = None
 
-    def inner_solver(self, k: int) -> InnerSolver:
-        return self.inner or GradientDescent(at(self.inner_steps, k), self.inner_lr)
+    steady = True
 
-    def differentiation(self, k: int) -> AID:
-        return AID(CG(self.cg_steps, self.cg_tol, self.preconditioner))
-
-    def cost(self, k: int) -> dict[str, int]:
-        cost = {"gc_f": 2, "jv": 1}
-        cost |= {} if self.cg_tol else {"hv": self.cg_steps}
-        return cost if self.inner else {**cost, "gc_g": at(self.inner_steps, k)}
+    def parts(self, k: int) -> Parts:
+        inner = self.inner or GradientDescent(at(self.inner_steps, k), self.inner_lr)
+        # Without `warm_v`, every system is solved from zero.
+        v = AID(CG(self.cg_steps, self.cg_tol, self.preconditioner))
+        return Parts(inner, v, self.moves_x())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.aid import AID
@@ -38,13 +38,11 @@ class AIDFP(DoubleLoop):
     fixed_point_lr: float | None = None
     inner: InnerSolver | None = None
 
-    def inner_solver(self, k: int) -> InnerSolver:
-        return self.inner or GradientDescent(at(self.inner_steps, k), self.inner_lr)
+    steady = True
 
-    def differentiation(self, k: int) -> AID:
+    def parts(self, k: int) -> Parts:
+        inner = self.inner or GradientDescent(at(self.inner_steps, k), self.inner_lr)
+        # y ↦ y − α ∇y g has the derivative I − αH: with the same α, the iteration for v is made of
+        # the transposed derivative of that for y.
         lr = self.inner_lr if self.fixed_point_lr is None else self.fixed_point_lr
-        return AID(FixedPoint(self.cg_steps, lr))
-
-    def cost(self, k: int) -> dict[str, int]:
-        cost = {"gc_f": 2, "jv": 1, "hv": self.cg_steps - 1}
-        return cost if self.inner else {**cost, "gc_g": at(self.inner_steps, k)}
+        return Parts(inner, AID(FixedPoint(self.cg_steps, lr)), self.moves_x())

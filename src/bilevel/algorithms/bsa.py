@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.aid import AID
@@ -13,6 +13,10 @@ from bilevel.problem.sampling import BatchSizes
 from bilevel.schedules import decaying, increasing
 from bilevel.solvers.inner.sgd import SGD
 from bilevel.solvers.linear.random_truncation import RandomTruncation
+from bilevel.solvers.updates.descent import Descent
+
+# Single samples are too noisy for steps that measure the curvature of Φ.
+_OWN = Descent(decaying(0.1, power=0.5))
 
 
 @register(
@@ -45,14 +49,10 @@ class BSA(DoubleLoop):
     neumann_terms: int = 10
     neumann_lr: float = 0.1
     batch: int | Mapping[str, int | None] | BatchSizes | None = 1
-    outer_lr: float | Schedule | None = decaying(0.1, power=0.5)
 
-    def inner_solver(self, k: int) -> SGD:
-        return SGD(at(self.inner_steps, k), self.inner_lr, BatchSizes.of(self.batch).inner)
-
-    def differentiation(self, k: int) -> AID:
+    def parts(self, k: int) -> Parts:
         sizes = BatchSizes.of(self.batch)
-        return AID(RandomTruncation(self.neumann_terms, self.neumann_lr, sizes.hessian), sizes)
-
-    def cost(self, k: int) -> dict[str, int]:
-        return {"gc_f": 2, "jv": 1, "gc_g": at(self.inner_steps, k)}
+        # t_k goes by the outer step k, the rate by the inner step t: it starts afresh each time.
+        inner = SGD(at(self.inner_steps, k), self.inner_lr, sizes.inner)
+        v = RandomTruncation(self.neumann_terms, self.neumann_lr, sizes.hessian)
+        return Parts(inner, AID(v, sizes), self.moves_x(_OWN))

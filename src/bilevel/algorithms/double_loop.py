@@ -1,121 +1,168 @@
-"""The loop that every algorithm is a setting of: inner solve, hypergradient, outer step."""
+"""The loop of the paper's Algorithms 1 and 2: inner solve, hypergradient, outer step."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from abc import abstractmethod
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import ClassVar
 
 from torch import Tensor
 
-from bilevel.algorithms.state import State
+from bilevel.algorithms.contract import Algorithm, Report, Solve, State
 from bilevel.arguments import Schedule, at, instance, positive
-from bilevel.hypergradients.base import Differentiation, Estimate
+from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.hypergradients.parts import estimate_in_parts
 from bilevel.hypergradients.starts import GivenStart, Start
 from bilevel.numerics.large_pages import copy_of
-from bilevel.oracles.base import Oracle
-from bilevel.oracles.shared_batch import at_step, parts_of_step
+from bilevel.numerics.vectors import norm
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import Cost
+from bilevel.oracles.views import View
 from bilevel.solvers.inner.base import InnerSolver
-from bilevel.solvers.updates.outer import MeasuredDescent, OptimizerFactory, OuterStep, outer_step
+from bilevel.solvers.updates.base import Look, Update
+from bilevel.solvers.updates.descent import Descent
+from bilevel.solvers.updates.measured import MeasuredDescent
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an outer step is made of.
+
+    Args:
+        inner: how y is found.
+        hypergradient: how the inner solution is differentiated.
+        outer: how x moves.
+        start: where the inner steps start.
+        warm_v: whether the linear solve starts from the last v.
+    """
+
+    inner: InnerSolver
+    hypergradient: Differentiation
+    outer: Update
+    start: Start = field(default_factory=GivenStart)
+    warm_v: bool = False
+
+    def __post_init__(self) -> None:
+        instance("inner", self.inner, InnerSolver, "bilevel.inner.LBFGS(tol=1e-6)")
+        instance("outer", self.outer, Update, "bilevel.updates.Adam(0.01)")
+        self.hypergradient.check(self.inner)
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the estimate rests on batches."""
+        return self.inner.samples or self.hypergradient.samples
 
 
 @dataclass(frozen=True, kw_only=True)
-class DoubleLoop(ABC):
+class DoubleLoop(Algorithm):
     """x_{k+1} = x_k − β ∇̂Φ(x_k), where y follows by an inner solver and ∇̂Φ by AID or ITD.
 
-    A method says which inner solver and which differentiation it uses at outer step k; the
-    loop below is the same for all (the paper, Algorithm 1, lines 3 to 8).
+    A method says of which parts it is made at outer step k; the loop below is the same for all
+    (the paper, Algorithm 1, lines 3 to 8).
 
     Args:
-        outer_lr: β, or a schedule k -> β_k. None leaves it to the optimiser (0.1 for "sgd",
-            0.01 for "adam", its own for any other).
-        outer_optimizer: "auto", "sgd", "adam", or a function that makes any torch optimiser from
-            a list of parameters. "auto" is "sgd" if outer_lr is given, and else finds its steps
-            by itself.
+        outer_lr: β, or a schedule k -> β_k: short for `outer=bilevel.updates.Descent(β)`.
+        outer: how x moves: one of `bilevel.updates`. With neither, the method finds its own steps.
         warm_start: start y, and v where the method says so, from the last outer step's.
     """
 
     outer_lr: float | Schedule | None = None
-    outer_optimizer: str | OptimizerFactory = "auto"
+    outer: Update | None = None
     warm_start: bool = True
 
+    # Whether `parts` depends on k by schedules alone: then, without any, it is asked only once.
+    steady: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
-        # Building the parts of the first step checks every argument.
-        instance("inner", self.inner_solver(0), InnerSolver, "bilevel.inner.LBFGS(tol=1e-6)")
         instance("warm_start", self.warm_start, bool, "True or False")
-        self.differentiation(0)
-        self.outer(0)
+        self.at(0)  # which checks every argument
 
     @abstractmethod
-    def inner_solver(self, k: int) -> InnerSolver:
-        """How y is found at outer step k."""
+    def parts(self, k: int) -> Parts:
+        """What outer step k is made of."""
 
-    @abstractmethod
-    def differentiation(self, k: int) -> Differentiation:
-        """How the hypergradient is estimated at outer step k."""
+    def at(self, k: int) -> Parts:
+        """The parts of step k: made once, where no schedule or rule changes them."""
+        return self.parts(k) if self._steady is None else self._steady
 
-    @abstractmethod
-    def cost(self, k: int) -> dict[str, int]:
-        """The stated cost of outer step k in calls: those of gc_f, gc_g, jv, hv that are fixed."""
+    @cached_property
+    def _steady(self) -> Parts | None:
+        values = (getattr(self, field.name) for field in fields(self))
+        # Any field that can be called may be a schedule. Where one is not (a preconditioner), the
+        # parts are only made more often than needed.
+        return self.parts(0) if self.steady and not any(map(callable, values)) else None
 
-    def starts_v(self) -> bool:
-        """Whether the linear solve starts from the last v."""
-        return False
-
-    def start(self) -> Start:
-        """Where the inner steps start."""
-        return GivenStart()
-
-    def outer(self, k: int) -> OuterStep:
-        """How x moves at outer step k."""
-        lr = at(self.outer_lr, k)
-        if lr is None and self.outer_optimizer == "auto":
-            return self.own_outer(k)
-        return outer_step(self.outer_optimizer, None if lr is None else positive("outer_lr", lr))
-
-    def own_outer(self, k: int) -> OuterStep:
-        """How x moves if the user says nothing about it."""
-        return MeasuredDescent()
-
-    def settled(self, oracle: Oracle, state: State) -> DoubleLoop:
-        """The same with every "auto" that must be a number before the step as that number."""
-        return self
+    def moves_x(self, own: Update | None = None) -> Update:
+        """The update that was asked for, else the method's own, else one that measures."""
+        if self.outer is not None:
+            instance("outer", self.outer, Update, "bilevel.updates.Adam(0.01)")
+        if self.outer is not None and self.outer_lr is not None:
+            raise ValueError(
+                f"give outer_lr = {self.outer_lr!r} or outer = {self.outer!r}, not both: an update "
+                "has its own learning rate"
+            )
+        if self.outer_lr is not None:
+            positive("outer_lr", at(self.outer_lr, 0))  # before the update calls it lr
+            return Descent(self.outer_lr)
+        return self.outer or own or MeasuredDescent()
 
     def init(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> State:
-        """The state before the first step, from flat x0 and y0."""
-        y = copy_of(y0)  # one for both: no step writes into a state
-        return State(step=0, x=copy_of(x0), y=y, y0=y)
+        points = {"x": copy_of(x0), "y": copy_of(y0)}
+        if not self.warm_start:
+            points["y0"] = points["y"]  # one for both: no step writes into a state
+        return State(0, points, {"x": self.at(0).outer.init(x0)})
 
-    def step(self, oracle: Oracle, state: State) -> State:
-        """One outer step."""
-        return self.settled(oracle, state)._step(oracle, state)
+    def step(self, view: View, state: State) -> tuple[State, Report]:
+        k, x, parts = state.step, state.x, self.at(state.step)
+        # Line 3: y_k^0 = y_{k−1}^D. Line 7, AID, 1): v_k^0 = v_{k−1}^N.
+        y = state.y if self.warm_start else state.points["y0"]
+        v = state.points.get("v") if self.warm_start and parts.warm_v else None
+        y = parts.start.point(view.whole, x, y)
+        stand = Stand(x, y, v, state.memory.get("y", {}), state.measured)
+        # Lines 4 to 7: the inner steps, and the estimate of ∇Φ(x_k) at y_k^D.
+        found = estimate_in_parts(parts.hypergradient, view.parts, stand, parts.inner, k)
+        # Line 8: x_{k+1} = x_k − β ∇̂Φ(x_k), or whatever update was asked for.
+        moved, memory = parts.outer.apply(x, found.value, state.memory["x"], _look(view, x, found))
+        # `y0` of a cold start stays; x, y and v are replaced.
+        points = {**state.points, "x": moved, "y": found.inner.y, "v": found.linear.v}
+        memories = {"x": memory, **({"y": found.inner.memory} if found.inner.memory else {})}
+        # At the x before the step, where the estimate was made.
+        size = parts.outer.stationarity(x, found.value)
+        after = State(k + 1, points, memories, measured={**state.measured, **found.measured})
+        return after, Report(found.value, size, _solves(found), noisy=parts.noisy)
 
-    def _step(self, oracle: Oracle, state: State) -> State:
-        k = state.step
-        y = self.start().point(oracle, state.x, state.y if self.warm_start else state.y0)
-        v = state.v if self.warm_start and self.starts_v() else None
-        method, parts = self.differentiation(k), parts_of_step(oracle, k)
-        estimate = estimate_in_parts(method, parts, state.x, y, v, self.inner_solver(k), k)
-        seen = at_step(oracle, k)
-        x, memory = self.outer(k).apply(seen, state.x, estimate, state.memory)
-        return State(
-            step=k + 1,
-            x=x,
-            y=estimate.inner.y,
-            y0=state.y0,
-            v=estimate.linear.v,
-            hypergradient=estimate.value,
-            memory=memory,
-            measured={**state.measured, **estimate.measured},
-            report=_report(estimate),
-        )
+    def price(self, k: int) -> Cost:
+        parts = self.at(k)
+        # The first outer step has no v to start from.
+        return parts.hypergradient.price(parts.inner, self.warm_start and parts.warm_v and k > 0)
+
+    def stationarity(self, x: Tensor, direction: Tensor, k: int) -> float:
+        return self.at(k).outer.stationarity(x, direction)
+
+    def adapt(self, oracle: Oracle, x: Tensor, y: Tensor, k: int) -> Tensor:
+        parts = self.at(k)
+        y = parts.start.point(oracle, x, y)
+        # New tasks belong to no outer step: they draw as step 0 does.
+        return parts.inner.solve(oracle, x, y, oracle.streams(0)).y
 
 
-def _report(estimate: Estimate) -> dict[str, str | int | float | None]:
-    return {
-        "inner_status": str(estimate.inner.status),
-        "inner_steps": estimate.inner.steps,
-        "linear_status": str(estimate.linear.status),
-        "linear_steps": estimate.linear.steps,
-        "linear_residual": estimate.linear.residual,
-    }
+def _look(view: View, x: Tensor, found: Estimate) -> Look:
+    # Functions, not numbers: most updates never ask, and a pass over all rows is not free.
+    def value() -> float:
+        return float(view.whole.outer(x, found.inner.y).value())
+
+    def doubt(gradient: float) -> float:
+        """f(x, y) is off from Φ(x) by ⟨v, ∇y g⟩ to first order."""
+        known = found.inner.gradient_norm
+        return norm(found.linear.v) * (gradient if known is None else known)
+
+    return Look(view.step, value, doubt)
+
+
+def _solves(found: Estimate) -> tuple[Solve, ...]:
+    inner, linear = found.inner, found.linear
+    return (
+        Solve("inner", str(inner.status), inner.steps, inner.gradient_norm),
+        Solve("linear", str(linear.status), linear.steps, linear.residual),
+    )

@@ -5,23 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-from torch import Tensor
-
-from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
 from bilevel.arguments import positive, positive_integer
 from bilevel.hypergradients.aid import AID
-from bilevel.hypergradients.base import Estimate
-from bilevel.numerics.vectors import norm
-from bilevel.oracles.base import Oracle
 from bilevel.solvers.inner.base import InnerSolver
 from bilevel.solvers.inner.lbfgs import LBFGS
 from bilevel.solvers.linear.cg import CG, Preconditioner
-from bilevel.solvers.updates.outer import Memory, OuterStep
+from bilevel.solvers.updates.adaptive import AdaptiveStep
 
 Decrease = Literal["exponential", "quadratic", "cubic"]
-_FLOOR = 1e-12
+_FLOOR = 1e-12  # ε_k falls towards zero, which no solve could reach
 
 
 @register(
@@ -63,63 +57,10 @@ class HOAG(DoubleLoop):
             raise ValueError(f"decrease must be one of {list(factors)}, got {self.decrease!r}")
         return max(positive("tolerance", self.tolerance) * factors[self.decrease], _FLOOR)
 
-    def inner_solver(self, k: int) -> InnerSolver:
-        return self.inner or LBFGS(tol=self.epsilon(k))  # step 1 of their Algorithm 1
-
-    def differentiation(self, k: int) -> AID:
-        steps = positive_integer("cg_steps", self.cg_steps)
-        return AID(CG(steps, self.epsilon(k), self.preconditioner))  # steps 2 and 3
-
-    def starts_v(self) -> bool:
-        return True
-
-    def own_outer(self, k: int) -> OuterStep:
-        return AdaptiveStep(self.epsilon(k))  # step 4
-
-    def cost(self, k: int) -> dict[str, int]:
-        return {"gc_f": 2, "jv": 1}
-
-
-@dataclass(frozen=True)
-class AdaptiveStep(OuterStep):
-    """x ← x − ∇Φ/L, where L is doubled when f rose too much and shrunk by 5 % when it fell.
-
-    The first L is ‖∇Φ‖/√p. If f at the new point exceeds f at the last by more than the
-    inexact solves explain, the last step is undone and L doubled. If it surely fell by at
-    least what a step of size 1/L should give, L shrinks. An inner solution with gradient ∇y g
-    leaves f wrong by v'∇y g to first order, and both values are doubted by so much.
-
-    Reference: Pedregosa 2016, section "Adaptive step size".
-    """
-
-    epsilon: float
-
-    def apply(
-        self, oracle: Oracle, x: Tensor, estimate: Estimate, memory: Memory
-    ) -> tuple[Tensor, Memory]:
-        h, value = estimate.value, float(oracle.outer_value(x, estimate.inner.y))
-        doubt = self._doubt(estimate)
-        if not memory:
-            L = norm(h) / x.numel() ** 0.5 or 1.0
-            return self._move(x, h, value, doubt, L)
-        L, before = memory["L"], memory["value"]
-        either = memory["doubt"] + doubt + 10 * torch.finfo(x.dtype).eps * abs(before)
-        expected = 0.5 * memory["slope"] * memory["length"]
-        if value > before + either + self.epsilon * memory["length"]:
-            undone = {**memory, "L": 2 * L, "length": memory["length"] / 2}
-            step = memory["h"] / undone["L"]
-            return memory["x"] - step, undone
-        fell = value <= before - either - expected
-        return self._move(x, h, value, doubt, 0.95 * L if fell else L)
-
-    def _doubt(self, estimate: Estimate) -> float:
-        """How far f(x, y) may be from Φ(x)."""
-        known = estimate.inner.gradient_norm
-        return norm(estimate.linear.v) * (self.epsilon if known is None else known)
-
-    def _move(
-        self, x: Tensor, h: Tensor, value: float, doubt: float, L: float
-    ) -> tuple[Tensor, Memory]:
-        slope = norm(h)
-        sizes = {"L": L, "value": value, "doubt": doubt, "slope": slope, "length": slope / L}
-        return x.sub(h, alpha=1 / L), {**sizes, "x": x, "h": h}
+    def parts(self, k: int) -> Parts:
+        epsilon = self.epsilon(k)
+        inner = self.inner or LBFGS(tol=epsilon)  # step 1 of their Algorithm 1
+        v = CG(positive_integer("cg_steps", self.cg_steps), epsilon, self.preconditioner)
+        # Steps 2 and 3: the linear system and the gradient; step 4: x.
+        # A new object each time, as ε_k changes; what it remembers is in the state.
+        return Parts(inner, AID(v), self.moves_x(AdaptiveStep(epsilon)), warm_v=True)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
-from bilevel.arguments import AUTO, Schedule, at
+from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.itd import ITD
-from bilevel.solvers.inner.base import GradientSteps
-from bilevel.solvers.inner.safe_descent import descent
-from bilevel.theory import plan_for
+from bilevel.solvers.inner.base import InnerSolver
+from bilevel.solvers.inner.gradient_descent import GradientDescent
+from bilevel.solvers.measured import Measured
+
+_SAFE = Measured()
 
 
 @register(
@@ -26,9 +27,11 @@ class ITDBiO(DoubleLoop):
 
     Args:
         inner_steps: D, or a schedule k -> D_k.
-        inner_lr: α, at most 1/L; "auto" measures L at each outer step.
-        truncate: differentiate only the last so many steps; 0 is first-order ITD-BiO, which
+        inner_lr: α, at most 1/L; by default 1/L is measured at each outer step.
+        truncate: how many steps are differentiated, the last ones; 0 is first-order ITD-BiO, which
             takes ∇x f for the hypergradient. None is all of them.
+        inner: gradient steps of `bilevel.inner`, such as `Steps(Momentum(0.1), 20)`, in place of
+            `inner_steps` and `inner_lr`.
 
     Example:
         >>> import torch, bilevel
@@ -42,22 +45,14 @@ class ITDBiO(DoubleLoop):
     """
 
     inner_steps: int | Schedule = 10
-    inner_lr: float | str = AUTO
+    inner_lr: float | Measured = _SAFE
     truncate: int | None = None
+    inner: InnerSolver | None = None
 
-    @classmethod
-    def from_theory(cls, problem: Any, epsilon: float) -> ITDBiO:
-        """The settings of Theorem 2 for a problem: safe, and slow. See `bilevel.theory.plan`."""
-        return cls(**plan_for(problem, "itd-bio", epsilon).settings)
+    steady = True
 
-    def inner_solver(self, k: int) -> GradientSteps:
-        return descent(at(self.inner_steps, k), self.inner_lr)  # lines 4 to 6
-
-    def differentiation(self, k: int) -> ITD:
-        return ITD(truncate=self.truncate)  # line 7, ITD
-
-    def cost(self, k: int) -> dict[str, int]:
-        D = at(self.inner_steps, k)
-        T = D if self.truncate is None else min(D, self.truncate)
-        cost = {"gc_f": 2, "gc_g": D, "jv": T}
-        return cost if self.inner_lr == AUTO else {**cost, "hv": max(0, T - 1)}
+    def parts(self, k: int) -> Parts:
+        # Algorithm 1. Lines 4 to 6: D gradient steps. Line 7, ITD: ∂f(x, y^D(x))/∂x, in the form of
+        # Proposition 2, where the start y_{k−1}^D counts as a constant. Line 8: x.
+        inner = self.inner or GradientDescent(at(self.inner_steps, k), self.inner_lr)
+        return Parts(inner, ITD(truncate=self.truncate), self.moves_x())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
-from bilevel.arguments import AUTO, Schedule, at
+from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.itd import ITD
 from bilevel.hypergradients.starts import LearnedStart
-from bilevel.solvers.inner.base import GradientSteps
-from bilevel.solvers.inner.safe_descent import descent
-from bilevel.solvers.updates.outer import OptimizerFactory
+from bilevel.solvers.inner.gradient_descent import GradientDescent
+from bilevel.solvers.measured import Measured
+from bilevel.solvers.updates.descent import Descent
 
 
 @register(
@@ -31,7 +31,7 @@ class MAML(DoubleLoop):
 
     Args:
         inner_steps: D, or a schedule k -> D_k.
-        inner_lr: α; "auto" takes 1/L, measured at each outer step.
+        inner_lr: α; `Measured()` takes 1/L, measured at each outer step.
         warm_start: False here: the start is the problem's.
 
     Example:
@@ -49,20 +49,13 @@ class MAML(DoubleLoop):
     """
 
     inner_steps: int | Schedule = 5
-    inner_lr: float | str = 0.1
-    outer_optimizer: str | OptimizerFactory = "sgd"
+    inner_lr: float | Measured = 0.1
     warm_start: bool = False
 
-    def start(self) -> LearnedStart:
-        return LearnedStart()
+    steady = True
 
-    def inner_solver(self, k: int) -> GradientSteps:
-        return descent(at(self.inner_steps, k), self.inner_lr)
-
-    def differentiation(self, k: int) -> ITD:
-        return ITD(start=self.start())
-
-    def cost(self, k: int) -> dict[str, int]:
-        D = at(self.inner_steps, k)
-        cost = {"gc_f": 2, "gc_g": D, "jv": D}
-        return cost if self.inner_lr == AUTO else {**cost, "hv": D}
+    def parts(self, k: int) -> Parts:
+        inner = GradientDescent(at(self.inner_steps, k), self.inner_lr)
+        start = LearnedStart()
+        # Given twice: the loop needs the start's point, ITD its derivative by x.
+        return Parts(inner, ITD(start=start), self.moves_x(Descent(0.1)), start)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.contract import Algorithm
+from bilevel.errors import UserError
 from bilevel.record import Record
 
 
@@ -21,34 +22,37 @@ class Entry(Record):
         paper: where it comes from.
         demo: settings that work on a small, well-scaled problem with data.
         cost: the stated cost of an outer step, in the paper's letters.
+        steps: how many outer steps the demo needs there.
     """
 
     name: str
-    algorithm: type[DoubleLoop]
+    algorithm: type[Algorithm]
     summary: str
     paper: str
     demo: Mapping[str, Any]
     cost: str
+    steps: int = 60
 
-    def make(self, **changes: Any) -> DoubleLoop:
-        """The algorithm with its demo settings, changed where asked."""
+    def make(self, **changes: Any) -> Algorithm:
+        """The algorithm with its demo settings, apart from the given changes."""
         return self.algorithm(**{**self.demo, **changes})
 
 
+# Filled by the decorators, when `bilevel.algorithms` imports its files.
 _entries: dict[str, Entry] = {}
-Algorithm = TypeVar("Algorithm", bound=DoubleLoop)
+Kind = TypeVar("Kind", bound=Algorithm)
 
 
 def register(
-    name: str, *, paper: str, cost: str, demo: Mapping[str, Any]
-) -> Callable[[type[Algorithm]], type[Algorithm]]:
+    name: str, *, paper: str, cost: str, demo: Mapping[str, Any], steps: int = 60
+) -> Callable[[type[Kind]], type[Kind]]:
     """Put an algorithm into the registry; its docstring's first line is its summary."""
 
-    def add(algorithm: type[Algorithm]) -> type[Algorithm]:
+    def add(algorithm: type[Kind]) -> type[Kind]:
         if name in _entries:
             raise ValueError(f"there is already an algorithm named {name!r}")
         summary = (algorithm.__doc__ or "").strip().splitlines()[0]
-        _entries[name] = Entry(name, algorithm, summary, paper, dict(demo), cost)
+        _entries[name] = Entry(name, algorithm, summary, paper, dict(demo), cost, steps)
         return algorithm
 
     return add
@@ -59,9 +63,26 @@ def registry() -> dict[str, Entry]:
 
     Example:
         >>> import bilevel
-        >>> print(*bilevel.algorithms.registry())
-        aid-bio aid-cg aid-fp bsa hoag itd-bio maml reverse stocbio ttsa
+        >>> print(*list(bilevel.algorithms.registry())[:6])
+        aid-bio aid-cg aid-fp aid-qn bsa f2sa
         >>> bilevel.algorithms.registry()["stocbio"].cost
         'Gc(f) 2, Gc(g) D, JV 1, HV Q'
     """
+    # By name: neither the order of imports nor of files shows.
     return dict(sorted(_entries.items()))
+
+
+def named(name: str) -> Entry:
+    """The algorithm of this name.
+
+    Raises:
+        UserError: there is none.
+
+    Example:
+        >>> import bilevel
+        >>> bilevel.algorithms.named("hoag").paper
+        'Pedregosa, ICML 2016, Algorithm 1 (HOAG)'
+    """
+    if name not in _entries:
+        raise UserError(f"there is no algorithm {name!r}; there are {', '.join(registry())}")
+    return _entries[name]

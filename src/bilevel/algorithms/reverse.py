@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.itd import ITD
@@ -24,8 +24,8 @@ class Reverse(DoubleLoop):
     Args:
         inner_steps: D, or a schedule k -> D_k.
         inner_lr: α, at most 1/L.
-        truncate: differentiate only the last so many steps (Shaban et al., AISTATS 2019).
-        checkpoint: store every so-maniest iterate only; see `bilevel.ITD`.
+        truncate: how many steps are differentiated, the last ones (Shaban et al., AISTATS 2019).
+        checkpoint: n stores every n-th iterate only; see `bilevel.ITD`.
         warm_start: False here, as in the paper by Franceschi et al.
     """
 
@@ -35,14 +35,10 @@ class Reverse(DoubleLoop):
     checkpoint: int | None = None
     warm_start: bool = False
 
-    def inner_solver(self, k: int) -> GradientDescent:
-        return GradientDescent(at(self.inner_steps, k), self.inner_lr)
+    steady = True
 
-    def differentiation(self, k: int) -> ITD:
-        return ITD(self.truncate, self.checkpoint)
-
-    def cost(self, k: int) -> dict[str, int]:
-        D = at(self.inner_steps, k)
-        T = D if self.truncate is None else min(D, self.truncate)
-        cost = {"gc_f": 2, "jv": T, "hv": max(0, T - 1)}
-        return cost if self.checkpoint else {**cost, "gc_g": D}
+    def parts(self, k: int) -> Parts:
+        # From a fixed y0, y^D is a function of x alone: unless truncated, the estimate is exactly
+        # the gradient of f(x, y^D(x)).
+        inner = GradientDescent(at(self.inner_steps, k), self.inner_lr)
+        return Parts(inner, ITD(self.truncate, self.checkpoint), self.moves_x())

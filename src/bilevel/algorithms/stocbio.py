@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.state import State
-from bilevel.arguments import AUTO, Schedule, at
+from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.aid import AID
-from bilevel.oracles.base import Oracle
-from bilevel.problem.sampling import BatchSizes
+from bilevel.problem.sampling import AtMost, BatchSizes
 from bilevel.solvers.inner.base import InnerSolver
-from bilevel.solvers.inner.safe_descent import safe_step
 from bilevel.solvers.inner.sgd import SGD
 from bilevel.solvers.linear.sampled_neumann import SampledNeumann
-from bilevel.solvers.updates.outer import AdaGrad
-from bilevel.theory import plan_for
+from bilevel.solvers.measured import Measured
+from bilevel.solvers.updates.adagrad import AdaGrad
 
-_BATCH = 500
-_MARGIN = 1.5  # batches whose curvature is not measured may have more of it
+_BATCH = AtMost(500)
+# The batches that are not measured may have more curvature. One object for α and η: solvers that
+# ask for equal measurements in one outer step share the result.
+_SAFE = Measured(margin=1.5, batch=_BATCH)
 
 
 @register(
@@ -43,13 +41,13 @@ class StocBiO(DoubleLoop):
 
     Args:
         inner_steps: D, or a schedule k -> D_k.
-        inner_lr: α; "auto" is 1/L, with L measured on a batch at each outer step.
+        inner_lr: α; by default 1/L, with L measured on a batch at each outer step.
         neumann_terms: Q.
-        neumann_lr: η, at most 1/L; "auto" is 1/L as well.
+        neumann_lr: η, at most 1/L; by default the same measurement.
         strong_convexity: μ: makes the Hessian batches decay as B·Q·(1 − ημ)^(j−1); None
             makes them equal.
         batch: one size for all roles, or sizes by role: inner (S), outer (D_F),
-            hessian (B), cross (D_G). None is all rows; "auto" is 500, or all if there are fewer.
+            hessian (B), cross (D_G). None is all rows; by default 500, or all if there are fewer.
         inner: any solver of `bilevel.inner`, in place of `inner_steps` and `inner_lr`.
 
     Example:
@@ -68,68 +66,30 @@ class StocBiO(DoubleLoop):
     """
 
     inner_steps: int | Schedule = 16
-    inner_lr: float | Schedule | str = AUTO
+    inner_lr: float | Schedule | Measured = _SAFE
     neumann_terms: int = 16
-    neumann_lr: float | str = AUTO
+    neumann_lr: float | Measured = _SAFE
     strong_convexity: float | None = None
-    batch: int | Mapping[str, int | None] | BatchSizes | str | None = AUTO
+    batch: int | Mapping[str, int | None] | BatchSizes | None = _BATCH
     inner: InnerSolver | None = None
 
-    @classmethod
-    def from_theory(cls, problem: Any, epsilon: float) -> StocBiO:
-        """The settings of Theorem 3 for a problem: safe, and slow. See `bilevel.theory.plan`."""
-        return cls(**plan_for(problem, "stocbio", epsilon).settings)
+    steady = True
 
-    def __post_init__(self) -> None:
-        if AUTO in (self.inner_lr, self.neumann_lr, self.batch):
-            self._with(lr=1.0, sizes=BatchSizes())  # which checks the rest
-        else:
-            super().__post_init__()
+    def parts(self, k: int) -> Parts:
+        S = BatchSizes.of(self.batch)
+        # Algorithm 2, line 3, y_k^0 = y_{k−1}^D, is `DoubleLoop.step`; lines 4 to 12 can be read on
+        # one screen in `oracles.plans.Implicit`. Here is of what they are made.
+        # Lines 4 to 7: D steps y ← y − α ∇y G(x, y; S_t), each on a batch of its own.
+        steps = at(self.inner_steps, k)
+        inner = self.inner or SGD(steps, _at(self.inner_lr, k), S.inner)
+        # Lines 9 and 10, with Algorithm 3: v_Q = η Σ_q Π_j (I − η ∇²y G(x, y; B_j)) v_0, where
+        # v_0 = ∇y F(x, y; D_F). With μ, the sizes |B_j| are those of Proposition 3.
+        v = SampledNeumann(self.neumann_terms, self.neumann_lr, S.hessian, self.strong_convexity)
+        # Lines 11 and 12: ∇̂Φ = ∇x F(x, y; D_F) − ∇x∇y G(x, y; D_G) v_Q. Line 13: x moves along it,
+        # by AdaGrad unless told otherwise: a measured step needs estimates without noise.
+        return Parts(inner, AID(v, S), self.moves_x(AdaGrad()))
 
-    def settled(self, oracle: Oracle, state: State) -> StocBiO:
-        if AUTO not in (self.inner_lr, self.neumann_lr, self.batch):
-            return self
-        sizes = self._sizes(oracle)
-        y = state.y if self.warm_start else state.y0
-        rows = oracle.streams(state.step).rows("curvature", sizes.hessian)
-        return self._with(safe_step(oracle, state.x, y, rows) / _MARGIN, sizes)
 
-    def inner_solver(self, k: int) -> InnerSolver:
-        sizes = BatchSizes.of(self.batch)
-        return self.inner or SGD(  # Algorithm 2, lines 4 to 7
-            at(self.inner_steps, k), at(self.inner_lr, k), sizes.inner
-        )
-
-    def differentiation(self, k: int) -> AID:
-        sizes = BatchSizes.of(self.batch)
-        return AID(  # Algorithm 2, lines 8 to 12
-            SampledNeumann(  # Algorithm 3
-                self.neumann_terms,
-                self.neumann_lr,  # type: ignore[arg-type]
-                sizes.hessian,
-                self.strong_convexity,
-            ),
-            sizes,
-        )
-
-    def own_outer(self, k: int) -> AdaGrad:
-        return AdaGrad()
-
-    def cost(self, k: int) -> dict[str, int]:
-        cost = {"gc_f": 2, "jv": 1}
-        if AUTO not in (self.inner_lr, self.neumann_lr):
-            cost["hv"] = self.neumann_terms
-        return cost if self.inner else {**cost, "gc_g": at(self.inner_steps, k)}
-
-    def _with(self, lr: float, sizes: BatchSizes) -> StocBiO:
-        """The same with these numbers for every "auto"."""
-        inner_lr = lr if self.inner_lr == AUTO else self.inner_lr
-        neumann_lr = lr if self.neumann_lr == AUTO else self.neumann_lr
-        batch = sizes if self.batch == AUTO else self.batch
-        return replace(self, inner_lr=inner_lr, neumann_lr=neumann_lr, batch=batch)
-
-    def _sizes(self, oracle: Oracle) -> BatchSizes:
-        if self.batch != AUTO:
-            return BatchSizes.of(self.batch)
-        inner, outer = (min(_BATCH, n or _BATCH) for n in (oracle.inner_rows, oracle.outer_rows))
-        return BatchSizes(inner=inner, outer=outer, hessian=inner, cross=inner)
+def _at(lr: float | Schedule | Measured, k: int) -> float | Measured:
+    # A schedule goes by k here, not by t: one α for all D steps of an outer step.
+    return lr if isinstance(lr, Measured) else at(lr, k)

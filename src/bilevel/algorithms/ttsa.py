@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.aid import AID
@@ -13,6 +13,9 @@ from bilevel.problem.sampling import BatchSizes
 from bilevel.schedules import decaying
 from bilevel.solvers.inner.sgd import SGD
 from bilevel.solvers.linear.random_truncation import RandomTruncation
+from bilevel.solvers.updates.descent import Descent
+
+_OWN = Descent(decaying(0.1, power=3 / 5))
 
 
 @register(
@@ -45,14 +48,10 @@ class TTSA(DoubleLoop):
     neumann_terms: int = 10
     neumann_lr: float = 0.1
     batch: int | Mapping[str, int | None] | BatchSizes | None = 1
-    outer_lr: float | Schedule | None = decaying(0.1, power=3 / 5)
 
-    def inner_solver(self, k: int) -> SGD:
-        return SGD(1, at(self.inner_lr, k), BatchSizes.of(self.batch).inner)
-
-    def differentiation(self, k: int) -> AID:
+    def parts(self, k: int) -> Parts:
         sizes = BatchSizes.of(self.batch)
-        return AID(RandomTruncation(self.neumann_terms, self.neumann_lr, sizes.hessian), sizes)
-
-    def cost(self, k: int) -> dict[str, int]:
-        return {"gc_f": 2, "jv": 1, "gc_g": 1}
+        # One inner step, whose rate goes by the outer step k: y and x share one clock.
+        inner = SGD(1, at(self.inner_lr, k), sizes.inner)
+        v = RandomTruncation(self.neumann_terms, self.neumann_lr, sizes.hessian)
+        return Parts(inner, AID(v, sizes), self.moves_x(_OWN))

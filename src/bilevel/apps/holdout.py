@@ -5,8 +5,10 @@ What the ready-made tools (cleaning, penalties) share.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import scipy.sparse
@@ -14,13 +16,19 @@ import scipy.special
 import torch
 from torch import Tensor
 
+from bilevel.algorithms import Algorithm
+from bilevel.arguments import positive_integer
 from bilevel.errors import UserError
-from bilevel.models.softmax.form import Penalty, SoftmaxForm, matrix
+from bilevel.models.softmax.form import Penalty, SoftmaxForm
+from bilevel.models.softmax.oracle import SoftmaxOracle
+from bilevel.models.softmax.problem import matrix, softmax_problem
 from bilevel.numerics.vectors import norm
-from bilevel.oracles import Oracle, SoftmaxOracle
+from bilevel.oracles import Oracle
 from bilevel.problem.problem import Problem
 from bilevel.problem.sources import as_tensor
-from bilevel.runs.progress import Progress, StatefulCallback
+from bilevel.runs.minimize import minimize
+from bilevel.runs.progress import Callback, Progress, StatefulCallback
+from bilevel.runs.result import Result
 from bilevel.solvers.inner.newton_cg import NewtonCG
 from bilevel.solvers.linear.cg import from_oracle
 
@@ -31,8 +39,9 @@ _WORTHWHILE = 0.99  # a step that lowers the loss on held-back rows by less coun
 
 def accurate_newton(oracle: Oracle, x: Tensor, accuracy: float = _INNER_ACCURACY) -> NewtonCG:
     """Newton's method until the gradient is a small part of that at zero."""
+    # Relative to the gradient at zero, so that the scale of the data does not matter.
     start = torch.zeros(oracle.y_size, dtype=oracle.dtype)
-    size = norm(oracle.inner_gradient(x, start)) or 1.0
+    size = norm(oracle.inner(x, start).gradient()) or 1.0
     return NewtonCG(accuracy * size, cg_steps=100, preconditioner=from_oracle)
 
 
@@ -64,8 +73,10 @@ class LabelledRows:
         features = stack([self.features, other.features])
         return LabelledRows(features, np.concatenate([self.labels, other.labels]))
 
-    def split(self, fraction: float, seed: int) -> tuple[LabelledRows, LabelledRows]:
+    def split(self, name: str, fraction: float, seed: int) -> tuple[LabelledRows, LabelledRows]:
         """The rest and a random fraction, at least one row each."""
+        if not 0 < fraction < 1:
+            raise ValueError(f"{name} must be a fraction between 0 and 1, got {fraction!r}")
         if len(self.labels) < 2:
             raise ValueError(
                 f"there must be at least 2 rows to hold one back, got {len(self.labels)}: give "
@@ -91,7 +102,7 @@ class HeldBack(StatefulCallback):
     """
 
     def __init__(self, rows: LabelledRows, patience: int, problem: Problem) -> None:
-        self._rows, self._patience = rows, patience
+        self._rows, self._patience = rows, positive_integer("patience", patience)
         self._lowest, self._idle = float("inf"), 0
         self.history: list[float] = []
         x, W = problem.x_structure.unflatten(problem.x0), problem.y_structure.unflatten(problem.y0)
@@ -103,6 +114,7 @@ class HeldBack(StatefulCallback):
         if loss < min(self.history, default=float("inf")):
             self.best = progress.x.clone(), W.copy()
         self.history.append(loss)
+        # Measured from the last worthwhile loss, so that many small gains count in the end.
         gained = loss < _WORTHWHILE * self._lowest
         self._lowest = min(loss, self._lowest) if gained else self._lowest
         self._idle = 0 if gained else self._idle + 1
@@ -121,6 +133,61 @@ class HeldBack(StatefulCallback):
             )
         self._lowest, self._idle = memory["lowest"], memory["idle"]
         self.history, self.best = list(memory["history"]), (memory["x"], memory["W"].numpy())
+
+
+class RunOptions(TypedDict, total=False):
+    """What a tool hands to `bilevel.minimize` as it is."""
+
+    callbacks: Iterable[Callback]
+    checkpoint: str | Path | None
+    checkpoint_every: float
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The point with the lowest loss on the rows held back.
+
+    Args:
+        x: the outer variables.
+        W: (features, classes), the model at x.
+        held_back_loss: after each outer step.
+        result: the bilevel run.
+    """
+
+    x: Tensor
+    W: Array
+    held_back_loss: list[float]
+    result: Result
+
+
+def learn(
+    train: LabelledRows,
+    outer: LabelledRows,
+    held: LabelledRows,
+    form: Mapping[str, Any],
+    algorithm: Callable[[Problem], Algorithm],
+    *,
+    steps: int,
+    patience: int,
+    seed: int,
+    **options: Unpack[RunOptions],
+) -> Learned:
+    """Solve a softmax problem until the rows held back gain no more.
+
+    Args:
+        train, outer, held: the rows of the inner loss, of the outer loss, and those held back.
+        form: the weights, penalty and classes of `bilevel.softmax_problem`.
+        algorithm: made for the problem.
+        steps, patience: the most outer steps, and how many in a row may be idle.
+        seed: of the algorithm.
+        options: as for `bilevel.minimize`.
+    """
+    rows = [(part.features, part.labels) for part in (train, outer)]
+    problem = softmax_problem(*rows, **form)
+    watch = HeldBack(held, patience, problem)
+    options["callbacks"] = [*options.get("callbacks", ()), watch]
+    result = minimize(problem, algorithm(problem), steps=steps, seed=seed, **options)
+    return Learned(*watch.best, watch.history, result)
 
 
 def fit_softmax(

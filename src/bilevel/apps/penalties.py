@@ -9,20 +9,24 @@ Pontil & Salzo, ICML 2020.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, Unpack
 
 from bilevel.algorithms.aid_bio import AIDBiO
-from bilevel.apps.holdout import Array, HeldBack, LabelledRows, accurate_newton, fit_softmax
-from bilevel.models.softmax.form import PerFeature, softmax_problem
-from bilevel.oracles import make_oracle
-from bilevel.runs.minimize import Callback, minimize
+from bilevel.apps.holdout import (
+    Array,
+    LabelledRows,
+    RunOptions,
+    accurate_newton,
+    fit_softmax,
+    learn,
+)
+from bilevel.models.softmax.form import PerFeature
+from bilevel.oracles import make
+from bilevel.problem.problem import Problem
 from bilevel.runs.result import Result
 from bilevel.solvers.linear.cg import from_oracle
+from bilevel.solvers.updates.adam import Adam
 
 _INNER_ACCURACY = 5e-3  # enough for the first digits of the hypergradient, and much cheaper
 
@@ -55,9 +59,7 @@ def learn_penalties(
     patience: int = 2,
     outer_lr: float = 0.3,
     seed: int = 0,
-    callbacks: Iterable[Callback] = (),
-    checkpoint: str | Path | None = None,
-    checkpoint_every: float = 60.0,
+    **options: Unpack[RunOptions],
 ) -> Penalties:
     """Learn one L2 penalty a feature on validation rows, then refit on all rows.
 
@@ -73,7 +75,7 @@ def learn_penalties(
         steps, patience: the most outer steps, and how many may be idle.
         outer_lr: the step of outer Adam, in units of λ.
         seed: of the split.
-        callbacks, checkpoint, checkpoint_every: as for `bilevel.minimize`.
+        options: callbacks, checkpoint and checkpoint_every, as for `bilevel.minimize`.
 
     Example:
         >>> import numpy as np
@@ -87,33 +89,20 @@ def learn_penalties(
     """
     everything = LabelledRows.of(features, labels)
     classes = classes or int(everything.labels.max()) + 1
-    train, rest = everything.split(validation, seed)
-    outer, held = rest.split(hold_back, seed)
+    train, rest = everything.split("validation", validation, seed)
+    outer, held = rest.split("hold_back", hold_back, seed)
     penalty = PerFeature()
-    problem = softmax_problem(
-        (train.features, train.labels),
-        (outer.features, outer.labels),
-        penalty=penalty,
-        classes=classes,
-    )
-    algorithm = AIDBiO(
-        inner=accurate_newton(make_oracle(problem), problem.x0, _INNER_ACCURACY),
-        cg_steps=200,
-        cg_tol=1e-2,
-        preconditioner=from_oracle,
-        outer_optimizer="adam",
-        outer_lr=outer_lr,
-    )
-    watch = HeldBack(held, patience, problem)
-    result = minimize(
-        problem,
-        algorithm,
-        steps=steps,
-        seed=seed,
-        callbacks=[*callbacks, watch],
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-    )
-    x, W = watch.best
-    final = fit_softmax(everything, classes, penalty, x, W, _INNER_ACCURACY)
-    return Penalties(np.asarray(x), final, watch.history, result)
+
+    def algorithm(problem: Problem) -> AIDBiO:
+        return AIDBiO(
+            inner=accurate_newton(make(problem), problem.x0, _INNER_ACCURACY),
+            cg_steps=200,
+            cg_tol=1e-2,
+            preconditioner=from_oracle,
+            outer=Adam(outer_lr),
+        )
+
+    form, limits = {"penalty": penalty, "classes": classes}, {"steps": steps, "patience": patience}
+    found = learn(train, outer, held, form, algorithm, **limits, seed=seed, **options)
+    W = fit_softmax(everything, classes, penalty, found.x, found.W, _INNER_ACCURACY)
+    return Penalties(found.x.numpy(), W, found.held_back_loss, found.result)

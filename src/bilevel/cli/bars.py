@@ -1,120 +1,141 @@
-"""Bars for long work: the runs of an experiment, a training, tasks that are counted."""
+"""Bars for long work: the runs of an experiment, a training, counted tasks, downloads."""
 
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
-from bilevel.apps.few_shot.run_folder import Line
+if TYPE_CHECKING:
+    from bilevel.apps.few_shot.run_folder import Line
+    from bilevel.datasets.origin import BarFor
 
 _PAUSE = 0.2  # seconds between two updates: single-sample methods make thousands of steps
+_NAME = "{task.description}"
 
 
-class RunsBar:
-    """Shows which run goes on, how many are done and how long it will take.
+class _Bar:
+    """One line of rich's on stderr, from the first update to the end of the block."""
 
-    Use it as a context manager; it is a `bilevel.lab.experiments.runner.Notify`, and shows
-    itself at the first call, so that an error before that stands alone.
-    """
+    def __init__(self, title: str, count: ProgressColumn, total: int | None, done: int = 0) -> None:
+        times = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
+        note = TextColumn("{task.fields[note]}")
+        columns = TextColumn(_NAME), BarColumn(bar_width=24), count, *times, note
+        self._bar = Progress(*columns, console=Console(stderr=True))
+        self._task = self._bar.add_task(title, total=total, completed=done, note="")
 
-    def __init__(self, unit: str = "runs", console: Console | None = None) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn(f"{{task.completed:.1f}} of {{task.total}} {unit}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console or Console(stderr=True),
-        )
-        self._task = self._bar.add_task("", total=None)
-        self._next = 0.0
-
-    def __enter__(self) -> RunsBar:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
+
+    def _show(self, **changes: Any) -> None:
+        self._bar.start()
+        self._bar.update(self._task, **changes)
+
+
+class RunsBar(_Bar):
+    """Shows which run goes on, how many are done and how long it will take.
+
+    It is a `bilevel.lab.notify.Notify`, and shows itself at the first call, so that an error
+    before that stands alone.
+    """
+
+    def __init__(self, unit: str = "runs") -> None:
+        super().__init__("", TextColumn(f"{{task.completed:.1f}} of {{task.total}} {unit}"), None)
+        self._next = 0.0
 
     def __call__(self, what: str, done: float, total: int) -> None:
         now = time.monotonic()
         if now >= self._next or done == total:
-            self._bar.start()
-            self._bar.update(self._task, description=what, completed=done, total=total)
+            self._show(description=what, completed=done, total=total)
             self._next = now + _PAUSE
 
 
-class _Bar:
-    """One line of rich's, shown while the block runs."""
+class _CountingBar(_Bar):
+    """Shows itself at once: the first part of the work may take long."""
 
     def __init__(self, title: str, total: int, done: int = 0) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=Console(stderr=True),
-        )
-        self._task: TaskID = self._bar.add_task(title, total=total, completed=done, note="")
+        super().__init__(title, MofNCompleteColumn(), total, done)
 
     def __enter__(self) -> Self:
-        self._bar.start()
+        self._show()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
 
-
-class TasksBar(_Bar):
+class TasksBar(_CountingBar):
     """How many of the tasks, or pictures, are done."""
 
     def __call__(self, done: int) -> None:
-        self._bar.update(self._task, completed=done)
+        self._show(completed=done)
 
 
-class TrainingBar(_Bar):
+class TrainingBar(_CountingBar):
     """The step, the loss of the last batch that was looked at, and the last validation."""
 
-    def __init__(self, title: str, total: int, done: int = 0) -> None:
-        super().__init__(title, total, done)
-        self._loss = self._accuracy = ""
+    _loss = _accuracy = ""
 
     def stepped(self, step: int, loss: float | None) -> None:
         self._loss = self._loss if loss is None else f"loss {loss:.3f}"
-        self._show(step)
+        self._show_step(step)
 
     def measuring(self, split: str, done: int, tasks: int) -> None:
-        self._bar.update(self._task, note=f"{split} tasks {done}/{tasks}")
+        self._show(note=f"{split} tasks {done}/{tasks}")
 
     def validated(self, line: Line) -> None:
         self._accuracy = f"validation {line.validation_accuracy:.1%}"
-        self._show(line.step)
+        self._show_step(line.step)
 
-    def _show(self, step: int) -> None:
+    def _show_step(self, step: int) -> None:
         note = "  ".join(filter(None, (self._loss, self._accuracy)))
-        self._bar.update(self._task, completed=step, note=note)
+        self._show(completed=step, note=note)
+
+
+class DownloadBar:
+    """One file's line in rich's progress display, as pooch drives it."""
+
+    def __init__(self, progress: Progress, file: str) -> None:
+        self._progress = progress
+        self._task = progress.add_task(file, total=None)
+
+    @property
+    def total(self) -> int:
+        return int(self._progress.tasks[self._task].total or 0)
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self._progress.update(self._task, total=size or None)
+
+    def update(self, amount: int) -> None:
+        self._progress.advance(self._task, amount)
+
+    def reset(self) -> None:
+        self._progress.update(self._task, completed=0)
+
+    def close(self) -> None:
+        self._progress.stop_task(self._task)
+
+
+@contextmanager
+def downloads() -> Iterator[BarFor]:
+    """Inside, what makes a bar for each file that is got."""
+    import pooch
+
+    pooch.get_logger().setLevel("WARNING")  # the bar tells what it would
+    columns = TextColumn(_NAME), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield lambda file: DownloadBar(progress, file)

@@ -1,4 +1,4 @@
-"""Pickles from outside, of which arrays, numbers, text and plain containers are admitted alone.
+"""Pickles from outside: only arrays, numbers, text and plain containers are let in.
 
 A pickle is a program: it names functions, and they are called while it is loaded. Here it gets
 none of them. The few names that numpy writes for an array lead to the stand-ins below, which make
@@ -52,7 +52,7 @@ def load_arrays(stream: BinaryIO, what: str) -> dict[str, Any]:
     except Exception as error:  # the bytes of a damaged pickle can mean anything
         raise UserError(f"{what} is not a whole pickle of arrays: {error}") from error
     if not isinstance(entries, dict):
-        raise UserError(f"{what} holds no dict, but: {type(entries).__name__}")
+        raise UserError(f"{what} should hold a dict, but holds a {type(entries).__name__}")
     return {text(key): value for key, value in entries.items()}
 
 
@@ -110,7 +110,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def _stand_ins() -> dict[tuple[str, str], Callable[..., Any]]:
-    """By the names that pickles have for them. Made anew for each pickle: it can alter them."""
+    """By the names that pickles use. Made for each pickle, because a pickle can alter them."""
 
     def reconstruct(*_: Any) -> PickledArray:
         return PickledArray()

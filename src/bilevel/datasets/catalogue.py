@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, TypeVar
 
 from bilevel.datasets.folder import data_folder
 from bilevel.datasets.image_origin import ImageOrigin
 from bilevel.datasets.images import ImageClasses
-from bilevel.datasets.origin import Origin, Progress
+from bilevel.datasets.origin import BarFor, Origin
 from bilevel.datasets.tables import Dataset, TableOrigin
 from bilevel.discovery import load_modules
 from bilevel.errors import UserError
+
+Kind = TypeVar("Kind", bound=Origin[Any])
 
 
 def catalogue() -> dict[str, Origin[Any]]:
@@ -43,7 +45,7 @@ def find(name: str) -> Origin[Any]:
     return known[name]
 
 
-def load(name: str, progress: Progress | None = None) -> Dataset:
+def load(name: str, progress: BarFor | None = None) -> Dataset:
     """Load a table by name, downloading it when it is not in the data folder.
 
     Images are flattened and scaled to [0, 1]; the newsgroups' rows are sparse and have length 1.
@@ -59,13 +61,11 @@ def load(name: str, progress: Progress | None = None) -> Dataset:
         >>> X.shape, X.dtype.name, float(X.max()), y.dtype.name
         ((1437, 64), 'float32', 1.0, 'int64')
     """
-    origin = find(name)
-    if not isinstance(origin, TableOrigin):
-        raise _other_kind(origin, TableOrigin.kind)
+    origin = _find_kind(name, TableOrigin)  # type: ignore[type-abstract]
     return origin.load(data_folder(), progress)
 
 
-def load_images(name: str, progress: Progress | None = None) -> ImageClasses:
+def load_images(name: str, progress: BarFor | None = None) -> ImageClasses:
     """Load images by class, getting and converting them when they are not in the data folder.
 
     Args:
@@ -79,15 +79,16 @@ def load_images(name: str, progress: Progress | None = None) -> ImageClasses:
         ...
         bilevel.errors.UserError: 'digits' holds rows with labels, ...
     """
-    origin = find(name)
-    if not isinstance(origin, ImageOrigin):
-        raise _other_kind(origin, ImageOrigin.kind)
+    origin = _find_kind(name, ImageOrigin)  # type: ignore[type-abstract]
     return origin.load(data_folder(), progress)
 
 
-def _other_kind(origin: Origin[Any], wanted: str) -> UserError:
-    names = ", ".join(other.name for other in catalogue().values() if other.kind == wanted)
-    return UserError(
-        f"{origin.name!r} holds {origin.kind}, and is loaded by "
-        f"`bilevel.datasets.{origin.loader}`; wanted here are {wanted}: one of {names}"
+def _find_kind(name: str, kind: type[Kind]) -> Kind:
+    origin = find(name)
+    if isinstance(origin, kind):
+        return origin
+    names = ", ".join(known.name for known in catalogue().values() if isinstance(known, kind))
+    raise UserError(
+        f"{name!r} holds {origin.kind}, and is loaded by `bilevel.datasets.{origin.loader}`; "
+        f"this function loads {kind.kind}: one of {names}"
     )

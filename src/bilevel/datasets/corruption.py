@@ -16,7 +16,7 @@ class Corruption(NamedTuple):
 
     Args:
         labels: the new labels.
-        replaced: the rows whose label was drawn anew, which may have drawn the old one.
+        replaced: the rows whose label was drawn again; the draw may have given the old one.
         wrong: the rows whose label differs from the old one: what a cleaner is to find.
     """
 

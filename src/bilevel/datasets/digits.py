@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bilevel.datasets.extras import extra
-from bilevel.datasets.origin import Progress
+from bilevel.datasets.origin import BarFor
 from bilevel.datasets.tables import Dataset, TableOrigin
 from bilevel.errors import UserError
 
@@ -21,7 +21,7 @@ class Digits(TableOrigin):
         package = Path(extra("sklearn").__file__).parent
         return [package / "datasets" / "data" / "digits.csv.gz"]
 
-    def download(self, root: Path, progress: Progress | None) -> None:
+    def download(self, root: Path, progress: BarFor | None) -> None:
         raise UserError(f"{self.files(root)[0]} is missing: install scikit-learn again")
 
     def read(self, root: Path) -> Dataset:

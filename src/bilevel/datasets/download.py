@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bilevel.datasets.extras import extra
-from bilevel.datasets.origin import Bar, Progress
+from bilevel.datasets.origin import Bar, BarFor
 from bilevel.errors import UserError
 
 
@@ -30,7 +30,7 @@ class Remote:
 
 
 def fetch_missing(
-    name: str, folder: Path, remotes: Sequence[Remote], progress: Progress | None
+    name: str, folder: Path, remotes: Sequence[Remote], progress: BarFor | None
 ) -> list[Path]:
     """Download the files of the data set `name` that its folder lacks; say which they were."""
     missing = [remote for remote in remotes if not (folder / remote.file).is_file()]

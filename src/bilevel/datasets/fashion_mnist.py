@@ -2,23 +2,14 @@
 
 from bilevel.datasets.idx_images import IdxImages
 
+_CLOTHES = "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
+
 fashion_mnist = IdxImages(
     name="fashion-mnist",
     train_rows=60_000,
     test_rows=10_000,
     features=28 * 28,
-    class_names=(
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
-        "Ankle boot",
-    ),
+    class_names=tuple(_CLOTHES.split(", ")),
     source="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     licence="MIT",
     download_bytes=30_878_645,

@@ -15,17 +15,29 @@ import numpy as np
 
 from bilevel.datasets.array_pickle import load_arrays, text
 from bilevel.datasets.download import Remote
-from bilevel.datasets.image_origin import ImageOrigin
-from bilevel.datasets.images import ImageClasses, Images, in_order
-from bilevel.datasets.origin import Progress, advancing
+from bilevel.datasets.image_origin import FileForEachSplit
+from bilevel.datasets.images import Images, in_order
+from bilevel.datasets.origin import BarFor, advancing
 from bilevel.errors import UserError
 
+_SITE = "https://www.cs.toronto.edu/~kriz/"
+_SUPERCLASSES = {
+    "train": """
+        fish flowers food_containers fruit_and_vegetables household_electrical_devices
+        household_furniture large_man-made_outdoor_things large_natural_outdoor_scenes reptiles
+        trees vehicles_1 vehicles_2
+    """,
+    "validation": """
+        large_carnivores large_omnivores_and_herbivores non-insect_invertebrates small_mammals
+    """,
+    "test": "aquatic_mammals insects medium_mammals people",
+}
 _BROKEN = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
 _LARGEST = 200_000_000  # bytes of a member; the largest has 155,249,918
 
 
 @dataclass(frozen=True, kw_only=True)
-class FC100(ImageOrigin):
+class FC100(FileForEachSplit):
     """All 60,000 images of CIFAR-100, in splits that share no superclass.
 
     Classes are in the order of CIFAR-100's own labels, which is that of their names. The images
@@ -39,14 +51,8 @@ class FC100(ImageOrigin):
 
     superclasses: Mapping[str, tuple[str, ...]]
 
-    def stored(self) -> Mapping[str, int]:
-        return self.classes
-
-    def read(self, root: Path) -> ImageClasses:
-        return ImageClasses(self.name, *(self._part(path) for path in self.files(root)))
-
     def convert(
-        self, folder: Path, stems: Sequence[str], progress: Progress | None
+        self, folder: Path, stems: Sequence[str], progress: BarFor | None
     ) -> Iterator[Images]:
         path = folder / self.archives[0].file
         size = sum(self.classes.values()) * self.images_a_class * math.prod(self.shape)
@@ -106,36 +112,9 @@ fc100 = FC100(
     shape=(32, 32, 3),
     images_a_class=600,
     fewest_a_class=600,
-    superclasses={
-        "train": (
-            "fish",
-            "flowers",
-            "food_containers",
-            "fruit_and_vegetables",
-            "household_electrical_devices",
-            "household_furniture",
-            "large_man-made_outdoor_things",
-            "large_natural_outdoor_scenes",
-            "reptiles",
-            "trees",
-            "vehicles_1",
-            "vehicles_2",
-        ),
-        "validation": (
-            "large_carnivores",
-            "large_omnivores_and_herbivores",
-            "non-insect_invertebrates",
-            "small_mammals",
-        ),
-        "test": ("aquatic_mammals", "insects", "medium_mammals", "people"),
-    },
-    source="https://www.cs.toronto.edu/~kriz/cifar.html",
+    superclasses={split: tuple(names.split()) for split, names in _SUPERCLASSES.items()},
+    source=_SITE + "cifar.html",
     licence="none stated",
     download_bytes=169_001_437,
-    archives=(
-        Remote(
-            "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-            "md5:eb9058c3a382ffc7106e4002c42a8d85",
-        ),
-    ),
+    archives=(Remote(_SITE + "cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"),),
 )

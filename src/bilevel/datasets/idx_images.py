@@ -10,8 +10,8 @@ import numpy as np
 
 from bilevel.datasets.download import Remote, fetch_missing, verify
 from bilevel.datasets.idx import read_idx
-from bilevel.datasets.origin import Progress
-from bilevel.datasets.tables import Dataset, Part, TableOrigin
+from bilevel.datasets.origin import BarFor
+from bilevel.datasets.tables import Dataset, LabelledRows, TableOrigin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class IdxImages(TableOrigin):
     def files(self, root: Path) -> list[Path]:
         return [root / self.name / file for file in self.checksums]
 
-    def download(self, root: Path, progress: Progress | None) -> None:
+    def download(self, root: Path, progress: BarFor | None) -> None:
         remotes = [Remote(self.source + file, known) for file, known in self.checksums.items()]
         fetch_missing(self.name, self.folder(root), remotes, progress)
 
@@ -39,7 +39,7 @@ class IdxImages(TableOrigin):
         return Dataset(self.name, train, test, self.class_names)
 
 
-def _part(folder: Path, prefix: str) -> Part:
+def _part(folder: Path, prefix: str) -> LabelledRows:
     images = read_idx(folder / f"{prefix}-images-idx3-ubyte.gz", dimensions=3)
     labels = read_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", dimensions=1)
     X = images.reshape(len(images), -1).astype(np.float32)

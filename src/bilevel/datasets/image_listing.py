@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from bilevel.datasets.extras import extra
-from bilevel.datasets.images import Images, in_order
-from bilevel.datasets.origin import Progress, advancing
+from bilevel.datasets.images import Images, by_class_name
+from bilevel.datasets.origin import BarFor, advancing
 from bilevel.datasets.pictures import picture
 from bilevel.errors import UserError
 
@@ -25,7 +25,7 @@ def read_listing(listing: Path) -> list[tuple[str, str]]:
             ]
     except (KeyError, csv.Error, UnicodeDecodeError) as error:
         raise UserError(
-            f"{listing} is no csv file with the columns filename and label: {error!r}"
+            f"{listing} is not a csv file with the columns filename and label: {error!r}"
         ) from error
     for line, (file, label) in enumerate(rows, start=2):
         if not file or not label or Path(file).name != file:
@@ -37,7 +37,7 @@ def read_listing(listing: Path) -> list[tuple[str, str]]:
 
 
 def read_listed_images(
-    listing: Path, folder: Path, shape: tuple[int, int, int], progress: Progress | None
+    listing: Path, folder: Path, shape: tuple[int, int, int], progress: BarFor | None
 ) -> Images:
     """The listed images of a folder, squeezed to one size by Pillow's LANCZOS filter.
 
@@ -55,8 +55,7 @@ def read_listed_images(
         for image, (file, _) in zip(images, rows, strict=True):
             image[...] = _squeezed(folder / file, shape)
             advance(image.nbytes)
-    classes, labels = np.unique(np.array([label for _, label in rows], str), return_inverse=True)
-    return in_order(images, labels, tuple(classes.tolist()), list(range(len(classes))))
+    return by_class_name(images, [label for _, label in rows])
 
 
 def _squeezed(path: Path, shape: tuple[int, int, int]) -> Any:

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from bilevel.datasets.download import Remote, fetch_missing, verify
 from bilevel.datasets.images import ImageClasses, Images
 from bilevel.datasets.npz import open_npz, write_npz
-from bilevel.datasets.origin import Origin, Progress
+from bilevel.datasets.origin import BarFor, Origin
 from bilevel.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageOrigin(Origin[ImageClasses]):
-    """Images by class that can be had.
+    """Images by class that can be obtained.
 
     Their files are made once from what is published, and lie in the data folder as .npz files of
     three arrays: images, uint8 (N, height, width, channels); labels, int64 (N,); classes, text.
@@ -48,7 +48,7 @@ class ImageOrigin(Origin[ImageClasses]):
 
     @abstractmethod
     def convert(
-        self, folder: Path, stems: Sequence[str], progress: Progress | None
+        self, folder: Path, stems: Sequence[str], progress: BarFor | None
     ) -> Iterator[Images]:
         """Make the content of each of these files from what is published, in this order."""
 
@@ -59,11 +59,11 @@ class ImageOrigin(Origin[ImageClasses]):
     def facts(self, root: Path) -> dict[str, str]:
         return {
             " / ".join(self.classes) + " classes": " / ".join(map(str, self.classes.values())),
-            "images a class": self._held(root),
+            "images per class": self._held(root),
             "pixels": "×".join(map(str, self.shape)),
         }
 
-    def download(self, root: Path, progress: Progress | None) -> None:
+    def download(self, root: Path, progress: BarFor | None) -> None:
         folder, missing = self.folder(root), self.missing(root)
         fetched = fetch_missing(self.name, folder, self.archives, progress)
         for archive in self.archives:
@@ -138,3 +138,14 @@ class ImageOrigin(Origin[ImageClasses]):
     def _counts(self, path: Path) -> list[int]:
         with open_npz(path, self.name) as arrays:
             return [int(count) for count in np.bincount(arrays["labels"], minlength=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileForEachSplit(ImageOrigin):
+    """Images by class whose three splits lie in three files."""
+
+    def stored(self) -> Mapping[str, int]:
+        return self.classes
+
+    def read(self, root: Path) -> ImageClasses:
+        return ImageClasses(self.name, *(self._part(path) for path in self.files(root)))

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilevel.datasets.array_pickle import load_arrays, text
-from bilevel.datasets.images import Images, in_order
-from bilevel.datasets.origin import Progress, advancing
+from bilevel.datasets.images import Images, by_class_name
+from bilevel.datasets.origin import BarFor, advancing
 from bilevel.errors import UserError
 
 
-def read_image_pickle(path: Path, progress: Progress | None = None) -> Images:
+def read_image_pickle(path: Path, progress: BarFor | None = None) -> Images:
     """Read a pickled dict of images, uint8 (N, height, width, channels), in either layout.
 
     - `image_data`, and `class_dict`: the indices of each class's images, by the class's name
@@ -41,8 +41,7 @@ def read_image_pickle(path: Path, progress: Progress | None = None) -> Images:
         ) from error
     if images.shape[:1] != names.shape:
         raise UserError(f"{path} has {len(images)} images, but classes for {len(names)}")
-    classes, labels = np.unique(names, return_inverse=True)
-    return in_order(images, labels, tuple(classes.tolist()), list(range(len(classes))))
+    return by_class_name(images, names)
 
 
 def _by_index(entries: Mapping[str, Any]) -> NDArray[np.str_]:

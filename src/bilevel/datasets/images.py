@@ -50,10 +50,16 @@ class ImageClasses:
     test: Images
 
 
+def by_class_name(images: NDArray[np.uint8], names: Sequence[str] | NDArray[np.str_]) -> Images:
+    """Images with the class name of each; classes are in order of their names."""
+    classes, labels = np.unique(np.asarray(names, str), return_inverse=True)
+    return in_order(images, labels, tuple(classes.tolist()), list(range(len(classes))))
+
+
 def in_order(
     images: NDArray[np.uint8], labels: NDArray[np.int64], classes: Sequence[str], chosen: list[int]
 ) -> Images:
-    """The images of the chosen classes, in the order of these; in a class, as they were.
+    """The images of the chosen classes, class by class; within a class, in the order they had.
 
     Args:
         images, labels, classes: of all.

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from bilevel.datasets.image_listing import read_listed_images
-from bilevel.datasets.image_origin import ImageOrigin
+from bilevel.datasets.image_origin import FileForEachSplit
 from bilevel.datasets.image_pickle import read_image_pickle
-from bilevel.datasets.images import ImageClasses, Images
-from bilevel.datasets.origin import Progress
+from bilevel.datasets.images import Images
+from bilevel.datasets.origin import BarFor
 from bilevel.errors import UserError
 
-
-@dataclass(frozen=True)
-class _Names:
-    """How the files of one split are called where mini-ImageNet is passed on."""
-
-    pickles: tuple[str, str]
-    listing: str
-
-
+# What the files of a split are called where mini-ImageNet is passed on: a word for the pickles of
+# Ren et al. and for the list, and one for the pickles of Gidaris & Komodakis.
+_WORDS = {
+    "train": ("train", "train_phase_train"),
+    "validation": ("val",) * 2,
+    "test": ("test",) * 2,
+}
+_FIRST, _SECOND = "mini-imagenet-cache-{}.pkl", "miniImageNet_category_split_{}.pickle"
 _FILES = {
-    "train": _Names(
-        ("mini-imagenet-cache-train.pkl", "miniImageNet_category_split_train_phase_train.pickle"),
-        "train.csv",
-    ),
-    "validation": _Names(
-        ("mini-imagenet-cache-val.pkl", "miniImageNet_category_split_val.pickle"),
-        "val.csv",
-    ),
-    "test": _Names(
-        ("mini-imagenet-cache-test.pkl", "miniImageNet_category_split_test.pickle"),
-        "test.csv",
-    ),
+    split: (_FIRST.format(word), _SECOND.format(other), f"{word}.csv")
+    for split, (word, other) in _WORDS.items()
 }
 _ADVICE = """\
 {name} cannot be downloaded freely: its images are ImageNet's, for research that is not commercial
@@ -52,7 +41,7 @@ Then run `bilevel data get {name}`. From what is there now, {missing} cannot be 
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiniImageNet(ImageOrigin):
+class MiniImageNet(FileForEachSplit):
     """What the user obtained, laid out like the other data sets.
 
     Each split is made from a pickle where there is one, else from the list and the folder
@@ -62,14 +51,8 @@ class MiniImageNet(ImageOrigin):
     Reference: Ravi & Larochelle, "Optimization as a model for few-shot learning", ICLR 2017.
     """
 
-    def stored(self) -> Mapping[str, int]:
-        return self.classes
-
-    def read(self, root: Path) -> ImageClasses:
-        return ImageClasses(self.name, *(self._part(path) for path in self.files(root)))
-
     def convert(
-        self, folder: Path, stems: Sequence[str], progress: Progress | None
+        self, folder: Path, stems: Sequence[str], progress: BarFor | None
     ) -> Iterator[Images]:
         sources = {stem: self._source(folder, _FILES[stem], progress) for stem in stems}
         lacking = [stem for stem, source in sources.items() if source is None]
@@ -78,25 +61,25 @@ class MiniImageNet(ImageOrigin):
         return (source() for source in sources.values() if source is not None)
 
     def _source(
-        self, folder: Path, names: _Names, progress: Progress | None
+        self, folder: Path, files: Sequence[str], progress: BarFor | None
     ) -> Callable[[], Images] | None:
         """What makes a split, if it can be made."""
-        for file in names.pickles:
-            if (folder / file).is_file():
-                return partial(read_image_pickle, folder / file, progress)
-        listing, pictures = folder / names.listing, folder / "images"
+        *pickles, listing, pictures = (folder / file for file in (*files, "images"))
+        for pickle in pickles:
+            if pickle.is_file():
+                return partial(read_image_pickle, pickle, progress)
         if listing.is_file() and pictures.is_dir():
             return partial(read_listed_images, listing, pictures, self.shape, progress)
         return None
 
     def _advice(self, folder: Path, lacking: Sequence[str]) -> str:
-        first, second = (", ".join(names.pickles[i] for names in _FILES.values()) for i in (0, 1))
+        first, second, listings = (", ".join(files) for files in zip(*_FILES.values(), strict=True))
         return _ADVICE.format(
             name=self.name,
             folder=folder,
             first=first,
             second=second,
-            listings=", ".join(names.listing for names in _FILES.values()),
+            listings=listings,
             missing=", ".join(f"{stem}.npz" for stem in lacking),
         )
 

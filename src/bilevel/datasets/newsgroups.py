@@ -12,10 +12,17 @@ import scipy.sparse
 
 from bilevel.datasets.extras import extra
 from bilevel.datasets.npz import open_npz
-from bilevel.datasets.origin import Progress
-from bilevel.datasets.tables import Dataset, Part, TableOrigin
+from bilevel.datasets.origin import BarFor
+from bilevel.datasets.tables import Dataset, LabelledRows, TableOrigin
+from bilevel.durable.files import replacing
 from bilevel.errors import UserError
 
+_CLASS_NAMES = """
+alt.atheism comp.graphics comp.os.ms-windows.misc comp.sys.ibm.pc.hardware comp.sys.mac.hardware
+comp.windows.x misc.forsale rec.autos rec.motorcycles rec.sport.baseball rec.sport.hockey
+sci.crypt sci.electronics sci.med sci.space soc.religion.christian talk.politics.guns
+talk.politics.mideast talk.politics.misc talk.religion.misc
+"""
 _REMOVED = ("headers", "footers", "quotes")
 
 
@@ -30,15 +37,15 @@ class Newsgroups(TableOrigin):
     def files(self, root: Path) -> list[Path]:
         return [root / self.name / "20news.npz"]
 
-    def download(self, root: Path, progress: Progress | None) -> None:
+    def download(self, root: Path, progress: BarFor | None) -> None:
         path = self.files(root)[0]
         bar = progress("20news-bydate.tar.gz") if progress else None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-                packed = Path(scratch, path.name)
-                np.savez_compressed(packed, **_fetch(scratch))
-                packed.replace(path)
+                arrays = _fetch(scratch)
+            with replacing(path) as draft, draft.open("wb") as file:
+                np.savez_compressed(file, **arrays)
         except OSError as error:
             raise UserError(
                 f"{self.name}: could not make {path}: {error}\n"
@@ -77,7 +84,7 @@ def _fetch(scratch: str) -> dict[str, Any]:
     return arrays
 
 
-def _part(arrays: Any, part: str) -> Part:
+def _part(arrays: Any, part: str) -> LabelledRows:
     shape = tuple(arrays[f"{part}_shape"].tolist())
     csr = tuple(arrays[f"{part}_{key}"] for key in ("data", "indices", "indptr"))
     X = scipy.sparse.csr_array(csr, shape=shape, dtype=np.float32)
@@ -90,28 +97,7 @@ newsgroups = Newsgroups(
     train_rows=11_314,
     test_rows=7_532,
     features=101_631,
-    class_names=(
-        "alt.atheism",
-        "comp.graphics",
-        "comp.os.ms-windows.misc",
-        "comp.sys.ibm.pc.hardware",
-        "comp.sys.mac.hardware",
-        "comp.windows.x",
-        "misc.forsale",
-        "rec.autos",
-        "rec.motorcycles",
-        "rec.sport.baseball",
-        "rec.sport.hockey",
-        "sci.crypt",
-        "sci.electronics",
-        "sci.med",
-        "sci.space",
-        "soc.religion.christian",
-        "talk.politics.guns",
-        "talk.politics.mideast",
-        "talk.politics.misc",
-        "talk.religion.misc",
-    ),
+    class_names=tuple(_CLASS_NAMES.split()),
     source="http://qwone.com/~jason/20Newsgroups/, by scikit-learn",
     licence="none stated: messages by their authors",
     download_bytes=14_464_277,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bilevel.durable.files import replacing
 from bilevel.errors import UserError
 
 
@@ -38,10 +38,9 @@ def open_npz(path: Path, name: str) -> Iterator[Mapping[str, NDArray[Any]]]:
 
 
 def write_npz(paths: Sequence[Path], contents: Iterable[Mapping[str, Any]]) -> None:
-    """Write files of one folder; they appear, each whole, when the last of them is made."""
-    with tempfile.TemporaryDirectory(dir=paths[0].parent, prefix=".making-") as scratch:
-        made = [Path(scratch, path.name) for path in paths]
-        for target, arrays in zip(made, contents, strict=True):
-            np.savez(target, **arrays)
-        for target, path in zip(made, paths, strict=True):
-            target.replace(path)
+    """Write files; each appears whole, and none before the last of them is made."""
+    with ExitStack() as stack:
+        drafts = [stack.enter_context(replacing(path)) for path in paths]
+        for draft, arrays in zip(drafts, contents, strict=True):
+            with draft.open("wb") as file:
+                np.savez(file, **arrays)

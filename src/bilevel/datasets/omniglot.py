@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from bilevel.datasets.download import Remote
 from bilevel.datasets.extras import extra
 from bilevel.datasets.image_origin import ImageOrigin
-from bilevel.datasets.images import ImageClasses, Images, in_order
-from bilevel.datasets.origin import Progress, advancing
+from bilevel.datasets.images import ImageClasses, Images, by_class_name, in_order
+from bilevel.datasets.origin import BarFor, advancing
 from bilevel.datasets.pictures import picture
 from bilevel.errors import UserError
 
+_SITE = "https://github.com/brendenlake/omniglot"
+_FILES = f"{_SITE}/raw/master/python/"
 _DRAWN = (105, 105)
 _LARGEST = 100_000  # bytes of one drawing; they have some hundreds
 
@@ -33,7 +35,7 @@ class Omniglot(ImageOrigin):
     files' names. A drawing is shrunk from 105×105 to 28×28 by averages over boxes; ink is 255.
 
     Args:
-        validation_every: so many alphabets of `background` have one for validation.
+        validation_every: of this many alphabets of `background`, one is for validation.
     """
 
     validation_every: int = 6
@@ -48,7 +50,7 @@ class Omniglot(ImageOrigin):
         return ImageClasses(self.name, train, validation, evaluation)
 
     def convert(
-        self, folder: Path, stems: Sequence[str], progress: Progress | None
+        self, folder: Path, stems: Sequence[str], progress: BarFor | None
     ) -> Iterator[Images]:
         archives = dict(zip(self.stored(), self.archives, strict=True))
         for stem in stems:
@@ -66,7 +68,7 @@ class Omniglot(ImageOrigin):
         parts = background.images, background.labels, background.classes
         return in_order(*parts, train), in_order(*parts, validation)
 
-    def _drawings(self, path: Path, file: str, progress: Progress | None) -> Images:
+    def _drawings(self, path: Path, file: str, progress: BarFor | None) -> Images:
         with zipfile.ZipFile(path) as archive:
             members = sorted(filter(_is_drawing, archive.infolist()), key=lambda m: m.filename)
             images = np.empty((len(members), *self.shape), np.uint8)
@@ -75,8 +77,7 @@ class Omniglot(ImageOrigin):
                     image[..., 0] = self._shrunk(path, archive, member)
                     advance(image.nbytes)
         names = ["/".join(PurePosixPath(member.filename).parts[1:3]) for member in members]
-        classes, labels = np.unique(np.array(names, str), return_inverse=True)
-        return Images(images, labels.astype(np.int64), tuple(classes.tolist()))
+        return by_class_name(images, names)
 
     def _shrunk(
         self, path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo
@@ -104,17 +105,11 @@ omniglot = Omniglot(
     shape=(28, 28, 1),
     images_a_class=20,
     fewest_a_class=20,
-    source="https://github.com/brendenlake/omniglot",
+    source=_SITE,
     licence="MIT",
     download_bytes=15_927_098,
     archives=(
-        Remote(
-            "https://github.com/brendenlake/omniglot/raw/master/python/images_background.zip",
-            "md5:68d2efa1b9178cc56df9314c21c6e718",
-        ),
-        Remote(
-            "https://github.com/brendenlake/omniglot/raw/master/python/images_evaluation.zip",
-            "md5:6b91aef0f799c5bb55b94e3f2daec811",
-        ),
+        Remote(_FILES + "images_background.zip", "md5:68d2efa1b9178cc56df9314c21c6e718"),
+        Remote(_FILES + "images_evaluation.zip", "md5:6b91aef0f799c5bb55b94e3f2daec811"),
     ),
 )

@@ -28,12 +28,12 @@ class Bar(Protocol):
     def close(self) -> None: ...
 
 
-Progress = Callable[[str], Bar]  # a bar for the file of this name
+BarFor = Callable[[str], Bar]  # a bar for the file of this name
 
 
 @contextmanager
-def advancing(progress: Progress | None, file: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar for the making of a file of so many bytes: what to call with each few more."""
+def advancing(progress: BarFor | None, file: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar for the making of a file of `total` bytes: call it with the size of each part."""
     if progress is None:
         yield lambda amount: None
         return
@@ -47,7 +47,7 @@ def advancing(progress: Progress | None, file: str, total: int) -> Iterator[Call
 
 @dataclass(frozen=True, kw_only=True)
 class Origin(ABC, Generic[Data]):
-    """A data set that can be had.
+    """A data set that can be obtained.
 
     Args:
         name: as on the command line.
@@ -73,7 +73,7 @@ class Origin(ABC, Generic[Data]):
         """Its size, as the columns of a table; the same columns for all of a kind."""
 
     @abstractmethod
-    def download(self, root: Path, progress: Progress | None) -> None:
+    def download(self, root: Path, progress: BarFor | None) -> None:
         """Get the missing files, each complete and checked or not at all."""
 
     @abstractmethod
@@ -90,7 +90,7 @@ class Origin(ABC, Generic[Data]):
     def missing(self, root: Path) -> list[Path]:
         return [path for path in self.files(root) if not path.is_file()]
 
-    def load(self, root: Path, progress: Progress | None = None) -> Data:
+    def load(self, root: Path, progress: BarFor | None = None) -> Data:
         """The data, downloaded first where files are missing; writes nothing when none is."""
         try:
             if self.missing(root):

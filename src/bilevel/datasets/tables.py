@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from bilevel.datasets.origin import Labels, Origin
 
-Part = tuple[Any, Labels]  # rows: a float32 array, or a float32 csr_array; and their labels
+LabelledRows = tuple[Any, Labels]  # rows: a float32 array, or a float32 csr_array; and their labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,20 +17,20 @@ class Dataset:
 
     Args:
         name: as on the command line.
-        train: (X, y); X is a float32 array or CSR matrix with a row each, y is int64.
+        train: (X, y); X is a float32 array or CSR matrix with a row for each label of y, int64.
         test: the same, for the rows held out by whoever made the data set.
         class_names: the meaning of labels 0, 1, ...
     """
 
     name: str
-    train: Part
-    test: Part
+    train: LabelledRows
+    test: LabelledRows
     class_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableOrigin(Origin[Dataset]):
-    """A table that can be had.
+    """A table that can be obtained.
 
     Args:
         train_rows, test_rows, features: its size; a file of another size is refused.

@@ -1,4 +1,4 @@
-"""Files that appear at once, under their name, or not at all."""
+"""Files that appear whole, under their name, or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tempfile import TemporaryFile
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of `path` when all went well.
+    """A path to write to; it replaces `path` once the block has succeeded.
 
     The content is on the disk before it gets the name, and the name before this ends: neither a
     kill nor a power failure leaves half a file.
@@ -41,22 +41,25 @@ def write_text(path: Path, text: str) -> None:
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what killed processes left of `replacing`. The folder must be nobody else's."""
+    """Remove what killed processes left of `replacing`, from a folder that no other one uses."""
     for part in folder.iterdir():
         if part.name.startswith(".") and part.name[1:].split(".")[0].isdigit():
             part.unlink(missing_ok=True)
 
 
 def try_to_write(folder: Path) -> None:
-    """Raise OSError if no file can be made in the folder, or in the nearest one that is there.
+    """Raise OSError if no file can be made in the folder, or in the nearest one that exists.
 
     Only an attempt can tell: a superuser's rights say nothing about a read-only disk.
     """
-    path = folder.absolute()
-    nearest = next(place for place in (path, *path.parents) if place.exists())
-    with TemporaryFile(dir=nearest) as file:
+    with TemporaryFile(dir=nearest_folder(folder.absolute())) as file:
         file.write(b"0")
         file.flush()
+
+
+def nearest_folder(path: Path) -> Path:
+    """The folder at an absolute path, or the nearest one above it that exists."""
+    return next(place for place in (path, *path.parents) if place.exists())
 
 
 def _sync_folder(folder: Path) -> None:

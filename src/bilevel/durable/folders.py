@@ -1,4 +1,4 @@
-"""The output folder: checked before the work, and filled when all of it has succeeded."""
+"""The output folder: checked before the work, and filled once all of it has succeeded."""
 
 from __future__ import annotations
 
@@ -8,37 +8,35 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bilevel.durable.files import try_to_write
+from bilevel.durable.files import nearest_folder, try_to_write
 from bilevel.errors import UserError
 
 
 def check_folder(output: Path, force: bool) -> None:
     """Raise UserError where `filled` would fail, or would replace files without being told to."""
-    with _named_errors(output):
-        if output.exists() and not output.is_dir():
-            raise UserError(f"the output {output} is a file: name a folder")
+    check_writable(output, "the output ")
+    with named_errors(output):
         if output.is_dir() and any(output.iterdir()) and not force:
             raise UserError(f"the folder {output} is not empty: choose another, or use --force")
-        try_to_write(output)
 
 
-def check_writable(folder: Path) -> None:
-    """Raise UserError where files cannot be written: before the work, and not after it."""
-    with _named_errors(folder):
+def check_writable(folder: Path, what: str = "") -> None:
+    """Raise UserError where files cannot be written: before the work rather than after it."""
+    with named_errors(folder):
         if folder.exists() and not folder.is_dir():
-            raise UserError(f"{folder} is a file: name a folder")
+            raise UserError(f"{what}{folder} is a file: name a folder")
         try_to_write(folder)
 
 
 @contextmanager
 def filled(output: Path) -> Iterator[Path]:
-    """A draft folder, whose files move to the output if the block ends well.
+    """A draft folder, whose files move to the output if the block succeeds.
 
-    Other files in the output stay. The draft lies where it can be renamed: on the same disk.
+    Other files in the output stay. The draft is on the same disk, so that it can be renamed.
     """
     with (
-        _named_errors(output),
-        TemporaryDirectory(prefix=".bilevel-", dir=_nearest(output)) as place,
+        named_errors(output),
+        TemporaryDirectory(prefix=".bilevel-", dir=nearest_folder(output.resolve())) as place,
     ):
         draft = Path(place) / "draft"
         draft.mkdir()
@@ -52,15 +50,12 @@ def filled(output: Path) -> Iterator[Path]:
             os.replace(draft, target)
 
 
-def _nearest(output: Path) -> Path:
-    """The output folder, or the nearest one above it that is there."""
-    path = output.resolve()
-    return next(folder for folder in (path, *path.parents) if folder.exists())
-
-
 @contextmanager
-def _named_errors(output: Path) -> Iterator[None]:
+def named_errors(
+    place: Path, advice: str = "choose another folder", act: str = "write"
+) -> Iterator[None]:
+    """Inside, an OSError becomes a UserError that names the place and says what to do."""
     try:
         yield
     except OSError as error:
-        raise UserError(f"cannot write to {output} ({error}): choose another folder") from error
+        raise UserError(f"cannot {act} to {place} ({error}): {advice}") from error

@@ -1,6 +1,6 @@
-"""Ctrl-C and SIGTERM as a request: the step in work is finished, and the run ends with a result.
+"""Ctrl-C and SIGTERM as a request: the current step is finished, and the run ends with a result.
 
-Nothing happens behind the user's back. Outside of the blocks below Ctrl-C raises
+Nothing happens behind the user's back. Outside the blocks below Ctrl-C raises
 KeyboardInterrupt, as everywhere in Python, and SIGTERM ends the process.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHELL = 128
 _STDERR = 2  # not sys.stderr, whose writing this may have interrupted
-_NOTE = b"\nThe step in work is being finished. Once more stops at once.\n"
+_NOTE = b"\nFinishing the current step. A second signal stops at once.\n"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -33,7 +33,7 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_code(self) -> int:
-        """As a shell has it: 130 after Ctrl-C, 143 after SIGTERM."""
+        """By a shell's convention: 130 after Ctrl-C, 143 after SIGTERM."""
         return _SHELL + self.number
 
 
@@ -49,7 +49,7 @@ class Interruption:
 
     @property
     def exit_code(self) -> int:
-        """As a shell has it: 130 after Ctrl-C, 143 after SIGTERM; 0 if there was none."""
+        """By a shell's convention: 130 after Ctrl-C, 143 after SIGTERM; 0 if there was none."""
         return 0 if self.number is None else _SHELL + self.number
 
     def check(self) -> None:
@@ -72,7 +72,7 @@ _blocks = [_NEVER]  # signals belong to the process, and so does who listens to 
 
 
 def current() -> Interruption:
-    """That of the innermost `graceful` block; outside of all, one that is never requested."""
+    """That of the innermost `graceful` block; outside all of them, one that is never requested."""
     return _blocks[-1]
 
 

@@ -14,9 +14,9 @@ from bilevel.errors import UserError
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes that ask the same out of a folder, which must be there.
+    """Lock an existing folder against other processes that lock it, too.
 
-    The system gives the lock back when the process ends, however that happens. Where it knows no
+    The system releases the lock when the process ends, however that happens. Where it has no
     locks (Windows, some network disks) nothing is locked.
 
     Raises:
@@ -34,8 +34,8 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
                 raise UserError(
-                    f"another run is at work in {folder}: wait for its end, or choose another "
-                    "folder"
+                    f"another run is at work in {folder}: wait until it ends, or choose "
+                    "another folder"
                 ) from error
         yield
     finally:

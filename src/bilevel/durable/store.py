@@ -42,7 +42,7 @@ class Store:
         """Write a checkpoint, then remove all but the last two.
 
         Raises:
-            OSError: it cannot be written; those that are there stay.
+            OSError: it cannot be written; existing ones stay.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         sealed.write(self.folder / f"step-{step:012}.pt", content)
@@ -52,7 +52,7 @@ class Store:
     def load(self) -> dict[str, Any] | None:
         """The newest checkpoint that is whole; None if there is none at all.
 
-        A damaged one gets out of the way, under another name, with a warning.
+        A damaged one is renamed, with a warning.
 
         Raises:
             UserError: there are some, but all are damaged.
@@ -71,7 +71,7 @@ class Store:
                 return content
         if damaged:
             raise UserError(
-                f"no checkpoint in {self.folder} is whole: delete the folder, to begin anew"
+                f"no checkpoint in {self.folder} is whole: delete the folder to start afresh"
             )
         return None
 

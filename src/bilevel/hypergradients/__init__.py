@@ -2,9 +2,10 @@
 
 from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
-from bilevel.hypergradients.base import Differentiation, Estimate
+from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.hypergradients.itd import ITD
 from bilevel.hypergradients.starts import GivenStart, LearnedStart, Start
+from bilevel.hypergradients.value_function import ValueFunction
 
 __all__ = [
     "AID",
@@ -14,5 +15,7 @@ __all__ = [
     "Estimate",
     "GivenStart",
     "LearnedStart",
+    "Stand",
     "Start",
+    "ValueFunction",
 ]

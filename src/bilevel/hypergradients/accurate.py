@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from bilevel.arguments import instance, positive, positive_integer
-from bilevel.hypergradients.base import Differentiation, Estimate
+from bilevel.arguments import instance, non_negative, positive, positive_integer
+from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.numerics.vectors import norm
-from bilevel.oracles.base import Oracle
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import InnerSolution, InnerSolver
 from bilevel.solvers.linear.base import LinearSolver
@@ -18,8 +19,8 @@ from bilevel.solvers.linear.inner_hessian import InnerHessian
 from bilevel.solvers.linear.watched_cg import watched_cg
 
 _CG_STEPS = 1000
-_TINY = 1e-30
-_SAFETY = 3.0
+_TINY = 1e-30  # in the place of a fall that is zero or negative: no division by it
+_SAFETY = 3.0  # a sensitivity measured at another x may have grown since
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,9 @@ class AccurateAID(Differentiation):
         solver: a linear solver, in place of CG that watches the hypergradient.
         preconditioner: for that CG; by default the oracle's, if it has one.
         rounds: at most; 1 takes what the inner solver gives, with no check.
-        sensitivity: as measured before, at a point near by.
+        sensitivity: as measured before, at a point near by; None takes what the last outer step
+            has found.
+        measure_every: outer steps from one measurement of the sensitivity to the next.
 
     Example:
         >>> import torch, bilevel
@@ -62,28 +65,39 @@ class AccurateAID(Differentiation):
     rounds: int = 20
     sensitivity: float | None = None
     preconditioner: Preconditioner = if_known
+    measure_every: int = 10
 
     def __post_init__(self) -> None:
         positive("accuracy", self.accuracy)
         positive_integer("rounds", self.rounds)
+        positive_integer("measure_every", self.measure_every)
+        if self.sensitivity is not None:
+            non_negative("sensitivity", self.sensitivity)
         CG(preconditioner=self.preconditioner)  # which checks it
         if self.solver is not None:
             instance("solver", self.solver, LinearSolver, "bilevel.linear.CG(steps=20)")
 
+    @property
+    def samples(self) -> bool:
+        return self.solver is not None and self.solver.samples
+
+    def price(self, inner: InnerSolver, warm: bool) -> Cost:
+        # Tolerances decide how many solves there are.
+        if self.rounds > 1:
+            return Cost(None, None, None, None)
+        return inner.price() + Cost(gc_f=2, jv=1 if self.solver else None, hv=None)
+
     def estimate(
-        self,
-        oracle: Oracle,
-        x: Tensor,
-        y: Tensor,
-        v: Tensor | None,
-        inner: InnerSolver,
-        streams: Streams,
+        self, oracle: Oracle, stand: Stand, inner: InnerSolver, streams: Streams
     ) -> Estimate:
-        found = self.at(oracle, x, inner.solve(oracle, x, y, streams), v, streams)
-        if self._is_enough(found):
+        x = stand.x
+        found = self.at(oracle, x, stand.solve(inner, oracle, streams), stand.v, streams)
+        if self._is_enough(found, self._sensitivity(stand, streams.step)):
             return found
         for _ in range(1, self.rounds):
-            solved = inner.solve(oracle, x, found.inner.y, streams)
+            # From where the last round ended, with its memory: rounds are one solve with looks.
+            here = stand._replace(y=found.inner.y, memory=found.inner.memory)
+            solved = here.solve(inner, oracle, streams)
             if solved.steps == 0:  # as near to y* as the solver can come
                 return found
             before, found = found, self.at(oracle, x, solved, found.linear.v, streams)
@@ -93,26 +107,35 @@ class AccurateAID(Differentiation):
                 inner=replace(found.inner, steps=before.inner.steps + found.inner.steps),
                 measured={"sensitivity": change / fall},
             )
+            # If the error falls in proportion to ‖∇y g‖, what is left is the last change times
+            # e'/(e − e'). Never more than the change itself: that round has made it smaller.
             left = change * min(1.0, (found.inner.gradient_norm or fall) / fall)
             if left <= self.accuracy / 2 * norm(found.value):
                 return found
         return found
 
-    def _is_enough(self, found: Estimate) -> bool:
+    def _sensitivity(self, stand: Stand, step: int) -> float | None:
+        """What was measured before, except where it is time to measure again."""
+        if self.sensitivity is not None or step % self.measure_every == 0:
+            return self.sensitivity
+        return stand.measured.get("sensitivity")
+
+    def _is_enough(self, found: Estimate, sensitivity: float | None) -> bool:
         """Whether what was measured before tells that one round will do."""
         e = found.inner.gradient_norm
-        if self.sensitivity is None or e is None:
+        if sensitivity is None or e is None:
             return False
-        return _SAFETY * self.sensitivity * e <= self.accuracy / 2 * norm(found.value)
+        return _SAFETY * sensitivity * e <= self.accuracy / 2 * norm(found.value)
 
     def at(
         self, oracle: Oracle, x: Tensor, inner: InnerSolution, v: Tensor | None, streams: Streams
     ) -> Estimate:
         """Take the inner solution as it is."""
-        outer_x, outer_y = oracle.outer_gradient(x, inner.y)
+        outer_x, outer_y = oracle.outer(x, inner.y).gradient()
         hessian = InnerHessian(oracle, x, inner.y, streams)
 
         def value(v: Tensor) -> Tensor:
+            # A look costs a cross product and the way back to x: hence few of them.
             return oracle.pull(x, outer_x - hessian.cross(v, None))
 
         if self.solver is None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from bilevel.arguments import instance
-from bilevel.hypergradients.base import Differentiation, Estimate
-from bilevel.oracles.base import Batched, Oracle, Series
+from bilevel.hypergradients.base import Differentiation, Estimate, Stand
+from bilevel.oracles.plans import Implicit, Series, do
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import BatchSizes, Streams
 from bilevel.solvers.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
 from bilevel.solvers.linear.base import LinearSolver, SeriesSolver, solution
@@ -45,49 +47,43 @@ class AID(Differentiation):
         instance("solver", self.solver, LinearSolver, "bilevel.linear.CG(steps=20)")
         instance("batch", self.batch, BatchSizes, "bilevel.BatchSizes(outer=8, cross=8)")
 
+    @property
+    def samples(self) -> bool:
+        return self.solver.samples or self.batch.samples_outside
+
+    def price(self, inner: InnerSolver, warm: bool) -> Cost:
+        return inner.price() + self.solver.price(warm) + Cost(gc_f=2, jv=1)
+
     def estimate(
-        self,
-        oracle: Oracle,
-        x: Tensor,
-        y: Tensor,
-        v: Tensor | None,
-        inner: InnerSolver,
-        streams: Streams,
+        self, oracle: Oracle, stand: Stand, inner: InnerSolver, streams: Streams
     ) -> Estimate:
-        if isinstance(inner, GradientSteps) and (series := self._series(streams)) is not None:
-            return self._by_batches(oracle, x, y, inner, series, streams)
-        return self.at(oracle, x, inner.solve(oracle, x, y, streams), v, streams)
+        # Where all batches can be drawn beforehand (Algorithm 2, lines 5 and 8), the whole estimate
+        # is one plan, which an oracle may do without coming back to Python between the steps.
+        if isinstance(inner, GradientSteps) and isinstance(self.solver, SeriesSolver):
+            series = self._series(self.solver, oracle, stand, streams)
+            if series is not None:
+                steps = inner.plan(oracle, stand.x, stand.y, streams)
+                outer = streams.rows("outer", self.batch.outer)
+                cross = streams.rows("cross", self.batch.cross)
+                plan = Implicit(stand.x, stand.y, steps, outer, series, cross)
+                return self._by_plan(oracle, plan)
+        return self.at(oracle, stand.x, stand.solve(inner, oracle, streams), stand.v, streams)
 
-    def _by_batches(
-        self,
-        oracle: Oracle,
-        x: Tensor,
-        y: Tensor,
-        inner: GradientSteps,
-        series: Series,
-        streams: Streams,
-    ) -> Estimate:
-        """All batches are drawn before: the oracle is asked once."""
-        drawn = Batched(
-            inner.plan(oracle, x, y, streams),
-            streams.rows("outer", self.batch.outer),
-            series,
-            streams.rows("cross", self.batch.cross),
-        )
-        found = oracle.implicit(x, y, drawn)
+    def _by_plan(self, oracle: Oracle, plan: Implicit) -> Estimate:
+        found = do(plan, oracle)
         return Estimate(
-            oracle.pull(x, found.covector),
-            InnerSolution(found.y, InnerStatus.STEP_LIMIT, len(drawn.steps)),
-            solution(found.v, len(series.batches)),
+            oracle.pull(plan.x, found.covector),
+            InnerSolution(found.y, InnerStatus.STEP_LIMIT, len(plan.steps)),
+            solution(found.v, len(plan.series.batches)),
         )
 
-    def _series(self, streams: Streams) -> Series | None:
-        """None if the solver is no series, or one on all rows, which share a linearisation."""
-        if not isinstance(self.solver, SeriesSolver) or self.solver.batch is None:
+    def _series(
+        self, solver: SeriesSolver, oracle: Oracle, stand: Stand, streams: Streams
+    ) -> Series | None:
+        """None for one on all rows, whose products share a linearisation."""
+        if streams.available("hessian") is None or streams.size("hessian", solver.batch) is None:
             return None
-        if streams.available("hessian") is None:
-            return None
-        plan = self.solver.plan(streams)
+        plan = solver.plan(streams, lambda m: m.at(oracle, stand.x, stand.y, streams))
         batches = streams.of_sizes("hessian", plan.sizes)
         return Series(batches, plan.lr, plan.scale, plan.summed)
 
@@ -95,9 +91,12 @@ class AID(Differentiation):
         self, oracle: Oracle, x: Tensor, inner: InnerSolution, v: Tensor | None, streams: Streams
     ) -> Estimate:
         """Take the inner solution as it is."""
+        # Algorithm 2, line 9, or on all rows the right-hand side of Algorithm 1, line 7, AID, 2).
         rows = streams.rows("outer", self.batch.outer)
-        outer_x, outer_y = oracle.outer_gradient(x, inner.y, rows)
+        outer_x, outer_y = oracle.outer(x, inner.y, rows).gradient()
         hessian = InnerHessian(oracle, x, inner.y, streams)
+        # From v where the loop is warm-started, else from zero.
         linear = self.solver.solve(hessian, outer_y, v)
+        # Proposition 1, with the y and v that were found in the place of y* and v*.
         covector = outer_x - hessian.cross(linear.v, self.batch.cross)
         return Estimate(oracle.pull(x, covector), inner, linear)

@@ -3,14 +3,41 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from bilevel.oracles.base import Oracle
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import InnerSolution, InnerSolver
 from bilevel.solvers.linear.base import LinearSolution
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class Stand(NamedTuple):
+    """Where an estimate starts from.
+
+    Args:
+        x, y: the point.
+        v: where the linear solve starts; None is zero.
+        memory: what the last inner solve remembered.
+        measured: numbers by name that earlier estimates have found.
+    """
+
+    x: Tensor
+    y: Tensor
+    v: Tensor | None = None
+    memory: Mapping[str, Any] = _NOTHING
+    measured: Mapping[str, float] = _NOTHING
+
+    def solve(self, inner: InnerSolver, oracle: Oracle, streams: Streams) -> InnerSolution:
+        """The inner problem, from here."""
+        # A copy: the memory belongs to a state, which no solve may change.
+        return inner.go_on(oracle, self.x, self.y, streams, dict(self.memory))
 
 
 @dataclass(frozen=True)
@@ -36,12 +63,18 @@ class Differentiation(ABC):
 
     @abstractmethod
     def estimate(
-        self,
-        oracle: Oracle,
-        x: Tensor,
-        y: Tensor,
-        v: Tensor | None,
-        inner: InnerSolver,
-        streams: Streams,
+        self, oracle: Oracle, stand: Stand, inner: InnerSolver, streams: Streams
     ) -> Estimate:
-        """Solve the inner problem from y and the linear system from v; estimate ∇Φ(x)."""
+        """Solve the inner problem and the linear system from where we stand; estimate ∇Φ(x)."""
+
+    @abstractmethod
+    def price(self, inner: InnerSolver, warm: bool) -> Cost:
+        """What an estimate costs, with the linear solve from the last v (warm) or from zero."""
+
+    def check(self, inner: InnerSolver) -> None:  # noqa: B027  # most take any solver
+        """Raise if it cannot differentiate this solver's answer."""
+
+    @property
+    def samples(self) -> bool:
+        """Whether it draws batches of its own, so that its answer has noise."""
+        return False

@@ -6,37 +6,43 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-from bilevel.hypergradients.base import Differentiation, Estimate
-from bilevel.oracles.base import Oracle
+from bilevel.errors import UserError
+from bilevel.hypergradients.base import Differentiation, Estimate, Stand
+from bilevel.oracles.points import Oracle
 from bilevel.solvers.inner.base import InnerSolver
 
 
 def estimate_in_parts(
     method: Differentiation,
     parts: Sequence[Oracle],
-    x: Tensor,
-    y: Tensor,
-    v: Tensor | None,
+    stand: Stand,
     inner: InnerSolver,
     step: int,
 ) -> Estimate:
     """∇Φ as the mean of the parts' estimates, weighted by their rows.
 
     Exact where rows are tasks: g is a sum and f a mean over them, and the solves of a part leave
-    the variables of other tasks as they are. The memory is that of one part. How the solves
-    ended is told of the last part.
+    the variables of other tasks as they are. A solver with a memory would move them all the same,
+    by the momentum of the last outer step: it is refused. How the solves ended is reported for the
+    last part only.
     """
     if len(parts) == 1:
-        return method.estimate(parts[0], x, y, v, inner, parts[0].streams(step))
+        return method.estimate(parts[0], stand, inner, parts[0].streams(step))
+    x, y, v = stand.x, stand.y, stand.v
     rows = [part.outer_rows or 1 for part in parts]
     value, total_v = torch.zeros_like(x), torch.zeros_like(y) if v is None else v
     for part, count in zip(parts, rows, strict=True):
         share = count / sum(rows)
         # A part's v belongs to its own mean of f, which weighs its tasks 1 / share times as much.
         start = None if v is None else total_v / share
-        found = method.estimate(part, x, y, start, inner, part.streams(step))
+        found = method.estimate(part, stand._replace(y=y, v=start), inner, part.streams(step))
+        if found.inner.memory:
+            raise UserError(
+                f"{type(inner).__name__} remembers from one outer step to the next, which chunks "
+                "of tasks cannot share: leave chunk out of Tasks, or use keep=False"
+            )
+        # The next part starts from here: it changes the variables of its own tasks only.
         y = found.inner.y
         value.add_(found.value, alpha=share)
         total_v = found.linear.v * share + (total_v if v is None else 0)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.oracles.base import Oracle
+from bilevel.oracles.points import Oracle
 
 
 class Start(ABC):
     """The first inner iterate y^0."""
+
+    needs_last = False  # whether `add_covector` asks for r
 
     @abstractmethod
     def point(self, oracle: Oracle, x: Tensor, y: Tensor) -> Tensor:
@@ -42,10 +44,13 @@ class GivenStart(Start):
 class LearnedStart(Start):
     """y^0 is the problem's y0 as a function of x."""
 
+    needs_last = True
+
     def point(self, oracle: Oracle, x: Tensor, y: Tensor) -> Tensor:
-        return oracle.start(x, y)
+        return oracle.start(x, y).point()
 
     def add_covector(
         self, oracle: Oracle, x: Tensor, h: Tensor, last: Callable[[], Tensor]
     ) -> Tensor:
-        return h + oracle.pull_start(x, last())
+        # The second x stands in for y, which `pull` does not use.
+        return h + oracle.start(x, x).pull(last())

@@ -1,136 +1,141 @@
-"""Whole loops on small batches of sparse rows with many features, in one call.
+"""`softmax.descend` and `contract` on small batches of sparse rows with many features.
 
-A step touches few features, but the penalty shrinks all. Here, a feature shrinks when it is next
-read: `seen[j]` is the step up to which it is done. A step then costs its non-zeros only.
+A step touches few features, but the penalty shrinks all of them. Here a feature shrinks when it is
+next read: `seen[j]` is the step that it is up to date with. A step then costs its non-zeros only.
 
-`rows` holds the batches one after another, and batch t ends before `ends[t]`; else as in
-`bilevel.kernels.chains`. W, r and total are written to.
+W, r and sums are overwritten. Arguments are as in `bilevel.kernels.softmax`, and rows lie close;
+`seen` starts with zeros, and R has room for the longest batch.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numba import njit
-
-from bilevel.kernels.kernel import kernel
-from bilevel.kernels.lanes import item, load, store
-from bilevel.kernels.products import coefficient, pull
-from bilevel.kernels.softmax import ERRORS, SPREADS, residuals, soften
+from bilevel.kernels.kernel import compiling, inner, kernel
+from bilevel.kernels.products import pull, push
+from bilevel.kernels.registers import item, load, store
+from bilevel.kernels.softmax import coefficient, errors, spreads
 
 
 @kernel
 def descend(
-    X: Any, rows: Any, ends: Any, labels: Any, s: Any, c: Any, rate: Any, W: Any, classes: Any
+    X: Any,
+    rows: Any,
+    starts: Any,
+    ends: Any,
+    labels: Any,
+    s: Any,
+    c: Any,
+    rates: Any,
+    W: Any,
+    seen: Any,
+    R: Any,
+    classes: Any,
 ) -> None:
-    """`descend` with one rate."""
-    R, along = np.empty((_longest(ends), len(classes[1])), W.dtype), s[:0]
-    seen = np.zeros(len(W), np.int32)
-    a = 0
+    """W ← W − α_t (Σ_i s_i X_i'(P_i − Y_i) + c∘W), batch after batch."""
+    compiling()
+    # An array without rows stands for "no sums".
+    nothing = W[:0]
     for t in range(len(ends)):
-        b = ends[t]
-        _catch_up(X, rows[a:b], t, seen, c, rate, W, classes)
-        residuals(ERRORS, X, rows[a:b], labels, s[a:b], R, W, along, R, classes)
-        _catch_up(X, rows[a:b], t + 1, seen, c, rate, W, classes)
-        _subtract(X, rows[a:b], rate, R, W, classes)
-        a = b
+        a, b = starts[t], ends[t]
+        # What this batch reads is brought up to date first: `push` then sees W as dense steps
+        # would have left it.
+        touch(X, rows[a:b], t, seen, c, rates, rates, W, nothing, classes)
+        push(X, rows[a:b], W, R, classes)
+        errors(R, rows[a:b], labels, s[a:b], classes)
+        # The penalty of this step before its gradient, as in (1 − α c)∘W − α X'R: both are
+        # taken at the same W.
+        touch(X, rows[a:b], t + 1, seen, c, rates, rates, W, nothing, classes)
+        subtract(X, rows[a:b], rates[t], R, W, classes)
+    # Features that the last batches did not touch.
     for j in range(len(W)):
-        _shrink_row(W, j, len(ends) - seen[j], c, rate, classes)
+        catch_up(j, len(ends), seen, c, rates, rates, W, nothing, classes)
 
 
 @kernel
 def contract(
     X: Any,
     rows: Any,
+    starts: Any,
     ends: Any,
     labels: Any,
     s: Any,
+    P: Any,
     c: Any,
-    rate: Any,
-    W: Any,
+    rates: Any,
+    weights: Any,
     r: Any,
-    total: Any,
+    sums: Any,
+    along: Any,
+    seen: Any,
+    R: Any,
     classes: Any,
 ) -> None:
-    """`contract`, where r and its sums wait for the same step."""
-    P = np.empty((_longest(ends), len(classes[1])), W.dtype)
-    R, along = np.empty_like(P), np.empty(len(P), W.dtype)
-    seen = np.zeros(len(W), np.int32)
-    a = 0
+    """r ← r − α_t H_t r, batch after batch; before each step w_t r is added to `sums`."""
+    compiling()
     for t in range(len(ends)):
-        b = ends[t]
-        soften(X, rows[a:b], W, P, classes)
-        _sum_up(X, rows[a:b], t, seen, c, rate, r, total, classes)
-        residuals(SPREADS, X, rows[a:b], labels, s[a:b], P, r, along, R, classes)
-        _sum_up(X, rows[a:b], t + 1, seen, c, rate, r, total, classes)
-        _subtract(X, rows[a:b], rate, R, r, classes)
-        pull(X, rows[a:b], R, total, classes)  # which has the r of this step already
-        a = b
-    for j in range(len(W)):
-        _sum_row(r, total, j, len(ends) - seen[j], c, rate, classes)
+        a, b = starts[t], ends[t]
+        # As in `descend`: what is read up to date first, then the penalty, then the rest of H r.
+        touch(X, rows[a:b], t, seen, c, rates, weights, r, sums, classes)
+        push(X, rows[a:b], r, R, classes)
+        spreads(R, P[a:b], rows[a:b], labels, s[a:b], along[a:b], classes)
+        touch(X, rows[a:b], t + 1, seen, c, rates, weights, r, sums, classes)
+        subtract(X, rows[a:b], rates[t], R, r, classes)
+    for j in range(len(r)):
+        catch_up(j, len(ends), seen, c, rates, weights, r, sums, classes)
 
 
-@njit(nogil=True)
-def _longest(ends: Any) -> Any:
-    longest, a = 0, 0
-    for b in ends:
-        longest, a = max(longest, b - a), b
-    return longest
-
-
-@njit(nogil=True)
-def _subtract(X: Any, rows: Any, rate: Any, R: Any, W: Any, classes: Any) -> None:
+@inner
+def subtract(X: Any, rows: Any, rate: Any, R: Any, W: Any, classes: Any) -> None:
     """R ← −αR, and W += X'R."""
     for t in range(len(rows)):
-        store(R, t, -rate * load(R, t, classes))
+        store(R, t, -rate * load(R, t, classes), classes)
     pull(X, rows, R, W, classes)
 
 
-@njit(nogil=True)
-def _catch_up(
-    X: Any, rows: Any, t: int, seen: Any, c: Any, rate: Any, W: Any, classes: Any
+@inner
+def touch(
+    X: Any,
+    rows: Any,
+    t: int,
+    seen: Any,
+    c: Any,
+    rates: Any,
+    weights: Any,
+    W: Any,
+    sums: Any,
+    classes: Any,
 ) -> None:
+    """Bring the features of these rows up to date with step t."""
     for i in rows:
         for k in range(X[0][i], X[0][i + 1]):
-            j = item(X[1], k)
-            if seen[j] < t:
-                _shrink_row(W, j, t - seen[j], c, rate, classes)
-                seen[j] = t
+            catch_up(item(X[1], k), t, seen, c, rates, weights, W, sums, classes)
 
 
-@njit(nogil=True)
-def _sum_up(
-    X: Any, rows: Any, t: int, seen: Any, c: Any, rate: Any, r: Any, total: Any, classes: Any
+@inner
+def catch_up(
+    j: int,
+    t: int,
+    seen: Any,
+    c: Any,
+    rates: Any,
+    weights: Any,
+    W: Any,
+    sums: Any,
+    classes: Any,
 ) -> None:
-    for i in rows:
-        for k in range(X[0][i], X[0][i + 1]):
-            j = item(X[1], k)
-            if seen[j] < t:
-                _sum_row(r, total, j, t - seen[j], c, rate, classes)
-                seen[j] = t
-
-
-@njit(nogil=True)
-def _shrink_row(W: Any, j: int, times: int, c: Any, rate: Any, classes: Any) -> None:
-    if times > 0:
-        kept = 1 - rate * coefficient(c, j, classes)
-        power = kept
-        for _ in range(times - 1):
-            power = power * kept
-        store(W, j, power * load(W, j, classes))
-
-
-@njit(nogil=True)
-def _sum_row(r: Any, total: Any, j: int, times: int, c: Any, rate: Any, classes: Any) -> None:
-    """r is multiplied by `kept` so often, and summed each time."""
-    if times > 0:
-        kept = 1 - rate * coefficient(c, j, classes)
-        power = kept
-        series = kept
-        for _ in range(times - 1):
-            power = power * kept
-            series = series + power
-        row = load(r, j, classes)
-        store(total, j, load(total, j, classes) + series * row)
-        store(r, j, power * row)
+    if seen[j] == t:
+        return
+    w, shrinks = load(W, j, classes), coefficient(c, j, classes)
+    # Step by step, not by a power: the rates may differ, and each r on the way is summed.
+    if len(sums) > 0:
+        whole = load(sums, j, classes)
+        for k in range(seen[j], t):
+            whole += weights[k] * w
+            w = w - rates[k] * shrinks * w
+        store(sums, j, whole, classes)
+    else:
+        for k in range(seen[j], t):
+            w = w - rates[k] * shrinks * w
+    store(W, j, w, classes)
+    seen[j] = t

@@ -1,6 +1,6 @@
 """The passes over pixels of `bilevel.models.heads.passes`, compiled by numba.
 
-Arrays are (images, height, width, channels); what has a number a channel is (channels,). Each
+Arrays are (images, height, width, channels); what has one number per channel is (channels,). Each
 kernel works on the images from `first` to `last`, so that threads can share the images: no number
 depends on how they do. Every inner loop runs over the channels, has at most six arrays and writes
 to one or two of them: such loops LLVM turns into vector instructions.
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bilevel.kernels.kernel import kernel
+from bilevel.kernels.kernel import OPTIONS, compiling, kernel
 
 Array = np.ndarray[Any, Any]
 
 _compiled = functools.partial(kernel, fastmath={"contract"})
-_inlined = njit(nogil=True, fastmath={"contract"}, inline="always")
+_inlined = njit(**OPTIONS, fastmath={"contract"}, inline="always")
 
 
 @_compiled
@@ -31,10 +31,14 @@ def pool(
     Where `sign` is 0, the first. Also the mean of each image and the sum of its squared distances
     to that mean: summed around a pixel of the image and row by row, to lose no digits.
     """
+    compiling()
     height, width, channels = Z.shape[1:]
     of_row, squares_of_row = np.empty(channels, Z.dtype), np.empty(channels, Z.dtype)
+    # Rows are summed in the precision of the images, the rows' sums in double.
     of_image, squares_of_image = np.empty(channels), np.empty(channels)
     for i in range(first, last):
+        # Distances to a pixel of the image are small: E z² − (E z)² would cancel where the mean is
+        # large against the spread.
         middle = Z[i, height // 2, width // 2]
         of_image[:], squares_of_image[:] = 0, 0
         for r in range(height):
@@ -62,6 +66,7 @@ def _pool_rows(upper: Array, lower: Array, sign: Array, M: Array) -> None:
         a, b, c, d = upper[2 * s], upper[2 * s + 1], lower[2 * s], lower[2 * s + 1]
         m = M[s]
         for j in range(len(sign)):
+            # Times −1 a minimum is a maximum: one loop without a branch for both.
             p, q, r, t = sign[j] * a[j], sign[j] * b[j], sign[j] * c[j], sign[j] * d[j]
             p, r = p if p > q else q, r if r > t else t
             p = p if p > r else r
@@ -73,6 +78,7 @@ def activate(
     M: Array, mean: Array, k: Array, shift: Array, A: Array, first: int, last: int
 ) -> None:
     """A = relu(k(M − mean) + shift), NaN where that is NaN: divergence must be seen."""
+    compiling()
     zero = M.dtype.type(0)
     for i in range(first, last):
         for r in range(M.shape[1]):
@@ -80,6 +86,7 @@ def activate(
                 m, a = M[i, r, s], A[i, r, s]
                 for c in range(M.shape[3]):
                     value = k[c] * (m[c] - mean[c]) + shift[c]
+                    # Not max(value, 0), which would turn NaN into 0.
                     a[c] = zero if value <= zero else value
 
 
@@ -96,6 +103,7 @@ def mask(
     last: int,
 ) -> None:
     """D becomes 0 where relu was; the sums of D and of D(M − mean) for each image."""
+    compiling()
     zero, channels = M.dtype.type(0), M.shape[3]
     shift_of_row, scale_of_row = np.empty(channels, M.dtype), np.empty(channels, M.dtype)
     for i in range(first, last):
@@ -105,8 +113,10 @@ def mask(
             for s in range(M.shape[2]):
                 m, d = M[i, r, s], D[i, r, s]
                 for c in range(channels):
+                    # The same expression as in `activate`: both must agree on where relu was zero.
                     value = k[c] * (m[c] - mean[c]) + shift[c]
                     d[c] = zero if value <= zero else d[c]
+                # A loop of its own: with more arrays LLVM would not use vector instructions.
                 for c in range(channels):
                     shift_of_row[c] += d[c]
                     scale_of_row[c] += d[c] * (m[c] - mean[c])
@@ -128,6 +138,7 @@ def spread(
     last: int,
 ) -> None:
     """Z becomes p + q(Z − mean), and kD more at the pixel of the four that `pool` took."""
+    compiling()
     height, width, channels = Z.shape[1:]
     taken = np.empty(channels, Z.dtype)
     for i in range(first, last):
@@ -140,7 +151,7 @@ def spread(
                 _put(b, 1, taken, mean, k, p, q, D[i, r, s])
                 _put(c, 2, taken, mean, k, p, q, D[i, r, s])
                 _put(d, 3, taken, mean, k, p, q, D[i, r, s])
-        for r in range(height):  # what an odd size leaves beside the squares
+        for r in range(height):  # what an odd size leaves outside the squares
             for s in range(2 * D.shape[2] if r < 2 * D.shape[1] else 0, width):
                 z = Z[i, r, s]
                 for j in range(channels):
@@ -150,6 +161,7 @@ def spread(
 @_inlined
 def _find(a: Array, b: Array, c: Array, d: Array, sign: Array, taken: Array) -> None:
     """Which of the four is the greatest, the first of equal ones: 0, 1, 2 or 3."""
+    # With sign 0 all four are equal: the first is taken, as in `pool`.
     number = taken.dtype.type
     for j in range(len(sign)):
         p, q, r, t = sign[j] * a[j], sign[j] * b[j], sign[j] * c[j], sign[j] * d[j]
@@ -162,6 +174,7 @@ def _find(a: Array, b: Array, c: Array, d: Array, sign: Array, taken: Array) -> 
 def _put(
     z: Array, t: int, taken: Array, mean: Array, k: Array, p: Array, q: Array, d: Array
 ) -> None:
+    # All four pixels get the smooth part; only the one that was taken gets kD.
     own, zero = z.dtype.type(t), z.dtype.type(0)
     for c in range(len(z)):
         more = k[c] * d[c] if taken[c] == own else zero

@@ -1,52 +1,18 @@
-"""X W and X'R on some rows of X, for the forms that X may have (see `compiled.forms`)."""
+"""X W and X'R on some rows of X, for the two forms that X may have.
+
+Either it is dense; or it is S + 1b' with a sparse S, as (starts, columns, values, b), where b may
+be empty. Then X W = S W + 1(b'W) and X'R = S'R + b(1'R).
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numba import njit
-from numba.core import types
+from numba import types
 from numba.extending import overload
 
-from bilevel.kernels.lanes import item, laid_out, load, store, zeros
-
-
-def laid(W: Any, classes: Any) -> Any:
-    """A matrix with rows as `classes` lays them out: itself, or a copy with zeros behind each row.
-
-    A vector stays as it is.
-    """
-
-
-@overload(laid, jit_options={"nogil": True})
-def _laid(W: Any, classes: Any) -> Any:
-    same = W.ndim == 1 or classes[0].count == classes[1].count
-    return _itself if same else _copied.py_func
-
-
-def _itself(W: Any, classes: Any) -> Any:
-    return W
-
-
-@njit(nogil=True)
-def _copied(W: Any, classes: Any) -> Any:
-    wide = np.empty((len(W), len(classes[1])), W.dtype)
-    copy(W, wide, 0, len(W), classes)
-    return wide
-
-
-@njit(nogil=True)
-def copy(W: Any, wide: Any, first: int, last: int, classes: Any) -> None:
-    """Rows that follow one another into rows that are laid out."""
-    for j in range(first, last):
-        store(wide, j, laid_out(load(W, j, (classes[0], classes[0])), classes))
-
-
-@njit(nogil=True)
-def copy_back(wide: Any, W: Any, first: int, last: int, classes: Any) -> None:
-    for j in range(first, last):
-        store(W, j, laid_out(load(wide, j, classes), (classes[0], classes[0])))
+from bilevel.kernels.kernel import OPTIONS, inner
+from bilevel.kernels.registers import filled, item, load, store
 
 
 def push(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> None:
@@ -57,47 +23,24 @@ def pull(X: Any, rows: Any, R: Any, G: Any, classes: Any) -> None:
     """G += Σ_t X[rows_t]' R_t."""
 
 
-def coefficient(c: Any, j: int, classes: Any) -> Any:
-    """Of row j: a number from a vector, or a row of a matrix."""
-
-
-@overload(coefficient, jit_options={"nogil": True})
-def _coefficient(c: Any, j: int, classes: Any) -> Any:
-    return _one if c.ndim == 1 else _each
-
-
-def _one(c: Any, j: int, classes: Any) -> Any:
-    return item(c, j)
-
-
-def _each(c: Any, j: int, classes: Any) -> Any:
-    return load(c, j, classes)
-
-
-@overload(push, jit_options={"nogil": True})
+@overload(push, jit_options=OPTIONS)
 def _push(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> Any:
-    if isinstance(X, types.Array):
-        return _push_dense
-    return _push_sparse if len(X) == 3 else _push_around
+    # Decided by type, when a kernel is compiled: no branch is left in its loops.
+    return _push_dense if isinstance(X, types.Array) else _push_sparse
 
 
-@overload(pull, jit_options={"nogil": True})
+@overload(pull, jit_options=OPTIONS)
 def _pull(X: Any, rows: Any, R: Any, G: Any, classes: Any) -> Any:
-    if isinstance(X, types.Array):
-        return _pull_dense
-    return _pull_sparse if len(X) == 3 else _pull_around
+    return _pull_dense if isinstance(X, types.Array) else _pull_sparse
 
 
-def _push_sparse(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> None:
-    for t in range(len(rows)):
-        store(Z, t, dot(X[0], X[1], X[2], rows[t], W, classes))
-
-
-@njit(nogil=True)
-def dot(starts: Any, columns: Any, values: Any, i: int, W: Any, classes: Any) -> Any:
+@inner
+def dot(X: Any, i: int, W: Any, classes: Any) -> Any:
+    """S_i W."""
+    starts, columns, values = X[0], X[1], X[2]
     a, b = starts[i], starts[i + 1]
     # Four sums at a time: one would wait for itself.
-    z0 = z1 = z2 = z3 = zeros(W, classes)
+    z0 = z1 = z2 = z3 = filled(W, 0, classes)
     for k in range(a, b - 3, 4):
         z0 += item(values, k) * load(W, item(columns, k), classes)
         z1 += item(values, k + 1) * load(W, item(columns, k + 1), classes)
@@ -108,30 +51,27 @@ def dot(starts: Any, columns: Any, values: Any, i: int, W: Any, classes: Any) ->
     return (z0 + z1) + (z2 + z3)
 
 
-def _pull_sparse(X: Any, rows: Any, R: Any, G: Any, classes: Any) -> None:
-    starts, columns, values = X[0], X[1], X[2]
-    for t in range(len(rows)):
-        r = load(R, t, classes)
-        for k in range(starts[rows[t]], starts[rows[t] + 1]):
-            j = item(columns, k)
-            store(G, j, load(G, j, classes) + item(values, k) * r)
-
-
-def _push_around(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> None:
-    background = zeros(W, classes)
+def _push_sparse(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> None:
+    # b'W once for all rows: with b added to each row, S would no longer be sparse.
+    background = filled(W, 0, classes)
     for j in range(len(X[3])):
         background += X[3][j] * load(W, j, classes)
     for t in range(len(rows)):
-        store(Z, t, background + dot(X[0], X[1], X[2], rows[t], W, classes))
+        store(Z, t, background + dot(X, rows[t], W, classes), classes)
 
 
-def _pull_around(X: Any, rows: Any, R: Any, G: Any, classes: Any) -> None:
-    pull((X[0], X[1], X[2]), rows, R, G, classes)
-    r = zeros(R, classes)
+def _pull_sparse(X: Any, rows: Any, R: Any, G: Any, classes: Any) -> None:
+    starts, columns, values, background = X
+    # Σ_t R_t, for b(1'R): the background is added once, not for each row.
+    whole = filled(R, 0, classes)
     for t in range(len(rows)):
-        r += load(R, t, classes)
-    for j in range(len(X[3])):
-        store(G, j, load(G, j, classes) + X[3][j] * r)
+        r = load(R, t, classes)
+        whole += r
+        for k in range(starts[rows[t]], starts[rows[t] + 1]):
+            j = item(columns, k)
+            store(G, j, load(G, j, classes) + item(values, k) * r, classes)
+    for j in range(len(background)):
+        store(G, j, load(G, j, classes) + background[j] * whole, classes)
 
 
 # Dense rows go four at a time: a row of W or G is then read once for four.
@@ -139,25 +79,26 @@ def _push_dense(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> None:
     fours = len(rows) - len(rows) % 4
     for t in range(0, fours, 4):
         i0, i1, i2, i3 = rows[t], rows[t + 1], rows[t + 2], rows[t + 3]
-        z0 = z1 = z2 = z3 = zeros(W, classes)
+        z0 = z1 = z2 = z3 = filled(W, 0, classes)
         for j in range(X.shape[1]):
             w = load(W, j, classes)
             z0 += X[i0, j] * w
             z1 += X[i1, j] * w
             z2 += X[i2, j] * w
             z3 += X[i3, j] * w
-        store(Z, t, z0)
-        store(Z, t + 1, z1)
-        store(Z, t + 2, z2)
-        store(Z, t + 3, z3)
+        store(Z, t, z0, classes)
+        store(Z, t + 1, z1, classes)
+        store(Z, t + 2, z2, classes)
+        store(Z, t + 3, z3, classes)
     for t in range(fours, len(rows)):
-        z0 = zeros(W, classes)
+        z0 = filled(W, 0, classes)
         for j in range(X.shape[1]):
             z0 += X[rows[t], j] * load(W, j, classes)
-        store(Z, t, z0)
+        store(Z, t, z0, classes)
 
 
 def _pull_dense(X: Any, rows: Any, R: Any, G: Any, classes: Any) -> None:
+    # G is read and written once for four rows: memory, not arithmetic, is the limit.
     fours = len(rows) - len(rows) % 4
     for t in range(0, fours, 4):
         i0, i1, i2, i3 = rows[t], rows[t + 1], rows[t + 2], rows[t + 3]
@@ -165,8 +106,8 @@ def _pull_dense(X: Any, rows: Any, R: Any, G: Any, classes: Any) -> None:
         r2, r3 = load(R, t + 2, classes), load(R, t + 3, classes)
         for j in range(X.shape[1]):
             g = load(G, j, classes) + X[i0, j] * r0 + X[i1, j] * r1
-            store(G, j, g + X[i2, j] * r2 + X[i3, j] * r3)
+            store(G, j, g + X[i2, j] * r2 + X[i3, j] * r3, classes)
     for t in range(fours, len(rows)):
         r0 = load(R, t, classes)
         for j in range(X.shape[1]):
-            store(G, j, load(G, j, classes) + X[rows[t], j] * r0)
+            store(G, j, load(G, j, classes) + X[rows[t], j] * r0, classes)

@@ -1,237 +1,226 @@
-"""Softmax regression on some rows: derivatives that read X once, a block at a time.
+"""Softmax regression: steps, Neumann factors and what they are made of, on batches of rows.
 
-The rows of a block stay in the cache between X W and X'R. `s` holds a weight for each of `rows`,
-over the batch size, P their probabilities, and c the penalty's 2c_j for each feature j, or 2c_jk
-for each weight. W, V and G are (p, C); P and R are laid out as `classes` says. Threads share the
-rows, and then the features.
+Batch t is rows[starts[t]:ends[t]]. `s` holds a weight for each of `rows`, over the batch size, P
+their probabilities, and c the penalty's 2c_j for each feature j, (p, 1), or 2c_jk for each weight,
+(p, C). W, r and what comes out are (p, C); inside they are laid out as `classes` says, as P is.
+
+Each kernel runs in one thread; where a batch is worth several, the caller splits its rows. Room is
+allocated by the caller, too: `here` is laid out as W is, G the same and zero, and R has a row for
+each row of a block. numba's own `np.zeros` would take a second to compile.
 """
 
 from __future__ import annotations
 
-from math import log
+from math import inf, log
 from typing import Any
 
-import numpy as np
-from numba import njit
+from bilevel.kernels.kernel import compiling, inner, kernel
+from bilevel.kernels.products import dot, pull, push
+from bilevel.kernels.registers import exp, filled, item, largest, load, store, total, trimmed
 
-from bilevel.kernels.kernel import kernel
-from bilevel.kernels.lanes import exp, laid_out, largest, load, one_hot, store, total, zeros
-from bilevel.kernels.products import coefficient, dot, laid, pull, push
-from bilevel.kernels.team import barrier, parallel, share
-
-BLOCK = 128
-ERRORS, ERRORS_AT, SPREADS = 0, 1, 2  # see `residuals`
+BLOCK = 128  # rows at a time, which stay in the cache between X W and X'R
 
 
 @kernel
-def probabilities(X: Any, rows: Any, W: Any, P: Any, classes: Any, threads: int) -> None:
-    """P_t = softmax(X_t W)."""
-    parallel(_probabilities, (X, rows, laid(W, classes), P, classes), threads)
-
-
-@njit(nogil=True)
-def _probabilities(given: Any, me: int, size: int) -> None:
-    X, rows, W, P, classes = given
-    a, b = share(len(rows), me, size)
-    soften(X, rows[a:b], W, P[a:b], classes)
-
-
-@kernel
-def losses(X: Any, rows: Any, labels: Any, W: Any, out: Any, classes: Any, threads: int) -> None:
-    """out_t = log Σ_k exp(Z_tk) − Z_tb with Z = X W and the row's label b."""
-    R = room(W, classes, threads)
-    parallel(_losses, (X, rows, labels, laid(W, classes), R, out, classes), threads)
-
-
-@njit(nogil=True)
-def _losses(given: Any, me: int, size: int) -> None:
-    X, rows, labels, W, R, out, classes = given
-    first, last = share(len(rows), me, size)
-    Z = R[me]
-    for a in range(first, last, BLOCK):
-        some = rows[a : min(last, a + BLOCK)]
-        push(X, some, W, Z, classes)
-        for t in range(len(some)):
-            z = load(Z, t, classes)
-            z = z - largest(z)
-            out[a + t] = log(total(exp(z))) - total(z * one_hot(z, labels[some[t]]))
-
-
-@kernel
-def slopes(
-    X: Any, rows: Any, labels: Any, P: Any, V: Any, out: Any, classes: Any, threads: int
-) -> None:
-    """out_t = (P_t − Y_t)·U_t with U = X V: how the loss of a row changes along V."""
-    R = room(V, classes, threads)
-    parallel(_slopes, (X, rows, labels, P, laid(V, classes), R, out, classes), threads)
-
-
-@njit(nogil=True)
-def _slopes(given: Any, me: int, size: int) -> None:
-    X, rows, labels, P, V, R, out, classes = given
-    first, last = share(len(rows), me, size)
-    U = R[me]
-    for a in range(first, last, BLOCK):
-        some = rows[a : min(last, a + BLOCK)]
-        push(X, some, V, U, classes)
-        for t in range(len(some)):
-            p = load(P, a + t, classes)
-            out[a + t] = total((p - one_hot(p, labels[some[t]])) * load(U, t, classes))
-
-
-@kernel
-def derivative(
-    kind: int,
+def look(
     X: Any,
     rows: Any,
+    starts: Any,
+    ends: Any,
     labels: Any,
-    s: Any,
+    Ws: Any,
+    here: Any,
     P: Any,
-    V: Any,
-    along: Any,
-    c: Any,
-    G: Any,
-    classes: Any,
-    threads: int,
-) -> None:
-    """G = X'R + c∘V with R of `residuals`; each thread sums up its own, then they are added."""
-    R, own, at = room(V, classes, threads), sums(V, classes, threads), laid(V, classes)
-    task = X, rows, labels, s, P, at, along
-    parallel(_derivative, (kind, task, laid(c, classes), R, own, G, classes), threads)
-
-
-@njit(nogil=True)
-def _derivative(given: Any, me: int, size: int) -> None:
-    kind, task, c, R, own, G, classes = given
-    rows, V = task[1], task[5]
-    p = len(V)
-    mine = own[me * p : (me + 1) * p]
-    accumulate(kind, task, share(len(rows), me, size), R[me], mine, classes)
-    barrier(size)
-    first, last = share(p, me, size)
-    for j in range(first, last):
-        g = taken(own, j, p, size, classes) + coefficient(c, j, classes) * load(V, j, classes)
-        store(G, j, laid_out(g, (classes[0], classes[0])))
-
-
-@kernel
-def wide_derivative(
-    kind: int,
-    X: Any,
-    rows: Any,
-    labels: Any,
-    s: Any,
-    P: Any,
-    V: Any,
-    along: Any,
-    c: Any,
-    G: Any,
-    transposed: Any,
-    cuts: Any,
+    out: Any,
     classes: Any,
 ) -> None:
-    """The same for many features: R of all rows first, then feature by feature with X'.
-
-    Thread i has the features from cuts[i] to cuts[i + 1]. G may be V.
-    """
-    R = np.empty((len(rows), len(classes[1])), V.dtype)
-    task = X, rows, labels, s, P, V, along
-    parallel(_wide_derivative, (kind, task, c, R, transposed, cuts, G, classes), len(cuts) - 1)
-
-
-@njit(nogil=True)
-def _wide_derivative(given: Any, me: int, size: int) -> None:
-    kind, task, c, R, transposed, cuts, G, classes = given
-    X, rows, labels, s, P, V, along = task
-    a, b = share(len(rows), me, size)
-    residuals(kind, X, rows[a:b], labels, s[a:b], P[a:], V, along[a:], R[a:b], classes)
-    barrier(size)
-    for part in range(me, len(cuts) - 1, size):
-        push_and_add(transposed, cuts[part], cuts[part + 1], R, c, V, G, classes)
+    """P_i = softmax(Z_i) and out_i = log Σ_k exp(Z_ik) − Z_ib, where Z = X Ws[t] in batch t."""
+    compiling()
+    for t in range(len(ends)):
+        a, b, W = starts[t], ends[t], Ws[t]
+        if len(here) > 0:  # else its rows lie as they should
+            lay_out(W, here, classes)
+            W = here
+        push(X, rows[a:b], W, P[a:b], classes)
+        soften(P[a:b], rows[a:b], labels, out[a:b], classes)
 
 
-@njit(nogil=True)
-def soften(X: Any, rows: Any, W: Any, P: Any, classes: Any) -> None:
-    """P_t = softmax(X_t W), in one thread."""
-    push(X, rows, W, P, classes)
-    for t in range(len(rows)):
-        z = load(P, t, classes)
-        e = exp(z - largest(z))
-        store(P, t, laid_out(e * (1 / total(e)), classes))
-
-
-@njit(nogil=True)
-def residuals(
-    kind: int,
+@kernel
+def descend(
     X: Any,
     rows: Any,
+    starts: Any,
+    ends: Any,
     labels: Any,
     s: Any,
-    P: Any,
-    V: Any,
-    along: Any,
+    c: Any,
+    base: Any,
+    rates: Any,
+    W: Any,
+    here: Any,
+    G: Any,
     R: Any,
+    path: Any,
     classes: Any,
 ) -> None:
-    """What X' is multiplied with, in one thread.
+    """W ← (base − α_t c)∘W − α_t Σ_i s_i X_i'(P_i − Y_i), batch after batch.
 
-    ERRORS: R_t = s_t (softmax(X_t V) − Y_t). ERRORS_AT: R_t = s_t (P_t − Y_t). SPREADS:
-    R_t = s_t (P_t∘U_t − P_t (P_t·U_t)) with U = X V, and the slopes along V on the way.
+    With base 1 these are gradient steps; with base 0 and a rate of −1 it is the gradient itself.
+    The last W go to `path`, as many as it has room for.
     """
-    if kind == SPREADS:
-        push(X, rows, V, R, classes)
-        for t in range(len(rows)):
-            p, u = load(P, t, classes), load(R, t, classes)
-            mean = total(p * u)
-            along[t] = mean - total(u * one_hot(u, labels[rows[t]]))
-            store(R, t, s[t] * (p * u - mean * p))
-        return
-    if kind == ERRORS:
-        soften(X, rows, V, R, classes)
+    compiling()
+    p, skipped = len(W), len(ends) - len(path)
+    lay_out(W, here, classes)
+    for t in range(len(ends)):
+        # The rows of X in a block are still in the cache when X'R reads them again.
+        for a in range(starts[t], ends[t], BLOCK):
+            b = min(ends[t], a + BLOCK)
+            push(X, rows[a:b], here, R, classes)
+            errors(R, rows[a:b], labels, s[a:b], classes)
+            pull(X, rows[a:b], R, G, classes)
+        # Not pulled into W at once: many small terms would be rounded to the digits of W.
+        for j in range(p):
+            kept = base - rates[t] * coefficient(c, j, classes)
+            w = kept * load(here, j, classes) - rates[t] * taken(G, j, classes)
+            store(here, j, w, classes)
+            if t >= skipped:
+                # Close, without padding: torch reads the path.
+                store(path[t - skipped], j, w, (classes[0], classes[0]))
+
+
+@kernel
+def contract(
+    X: Any,
+    rows: Any,
+    starts: Any,
+    ends: Any,
+    labels: Any,
+    s: Any,
+    Ws: Any,
+    there: Any,
+    P: Any,
+    c: Any,
+    base: Any,
+    rates: Any,
+    weights: Any,
+    r: Any,
+    here: Any,
+    G: Any,
+    R: Any,
+    sums: Any,
+    along: Any,
+    out: Any,
+    classes: Any,
+) -> None:
+    """r ← (base − α_t c)∘r − α_t Σ_i s_i X_i'(diag P_i − P_i P_i')X_i r, batch after batch.
+
+    With base 1 these are Neumann factors I − αH; with base 0 and a rate of −1 it is H r itself.
+    P is known, or that at the last of `Ws`, then at the one before, or always at the only one; then
+    P is room for a block, and `there` for W. along_i becomes the slope of row i's loss along r.
+    Before each step w_t r is added to sums[0], and w_t W∘r to sums[1], where there are such sums.
+    """
+    compiling()
+    p, apart, known = len(r), (classes[0], classes[0]), len(Ws) == 0
+    lay_out(r, here, classes)
+    for t in range(len(ends)):
+        if t < len(Ws):
+            lay_out(Ws[len(Ws) - 1 - t], there, classes)
+        for a in range(starts[t], ends[t], BLOCK):
+            b = min(ends[t], a + BLOCK)
+            some, Q = rows[a:b], P[a:b] if known else P
+            if not known:  # while the block is in the cache
+                push(X, some, there, Q, classes)
+                soften(Q, some, labels, s[:0], classes)
+            push(X, some, here, R, classes)
+            spreads(R, Q, some, labels, s[a:b], along[a:b], classes)
+            pull(X, some, R, G, classes)
+        for j in range(p):
+            before = load(here, j, classes)
+            # Before r moves on: the sums hold r as this step found it.
+            if len(sums) > 0:
+                more = weights[t] * before
+                store(sums[0], j, load(sums[0], j, apart) + more, apart)
+                if len(sums) > 1:
+                    more = more * load(there, j, classes)
+                    store(sums[1], j, load(sums[1], j, apart) + more, apart)
+            kept = base - rates[t] * coefficient(c, j, classes)
+            store(here, j, kept * before - rates[t] * taken(G, j, classes), classes)
+    for j in range(p):
+        store(out, j, load(here, j, classes), apart)
+
+
+@kernel
+def multiply(X: Any, first: int, last: int, R: Any, c: Any, V: Any, out: Any, classes: Any) -> None:
+    """out_i = X_i R + c_i V_i for the rows from `first` to `last`; without c, the first term."""
+    compiling()
+    for i in range(first, last):
+        z = dot(X, i, R, classes)
+        if len(c) > 0:
+            z += coefficient(c, i, classes) * load(V, i, classes)
+        store(out, i, z, classes)
+
+
+@inner
+def exponentials(z: Any) -> Any:
+    """exp(z − max z), its sum, and max z."""
+    # Behind the last class −inf, which cannot be the maximum; after `exp`, which is never zero,
+    # 0 again, so that the sum is that of the classes.
+    z = trimmed(z, -inf)
+    top = largest(z)
+    e = trimmed(exp(z - top), 0)
+    return e, total(e), top
+
+
+@inner
+def soften(P: Any, rows: Any, labels: Any, losses: Any, classes: Any) -> None:
+    """P_t, which is X_t W, becomes its softmax; and the losses, if there is room for them."""
     for t in range(len(rows)):
-        p = load(R, t, classes) if kind == ERRORS else load(P, t, classes)
-        store(R, t, s[t] * (p - one_hot(p, labels[rows[t]])))
+        own = P[t, labels[rows[t]]]
+        e, whole, top = exponentials(load(P, t, classes))
+        if len(losses) > 0:
+            losses[t] = log(whole) - (own - top)
+        store(P, t, e * (1 / whole), classes)
 
 
-@njit(nogil=True)
-def accumulate(kind: int, task: Any, part: Any, R: Any, G: Any, classes: Any) -> None:
-    """G += X'R on the rows from part[0] to part[1], block by block, in one thread."""
-    X, rows, labels, s, P, V, along = task
-    first, last = part
-    for a in range(first, last, BLOCK):
-        b = min(last, a + BLOCK)
-        residuals(kind, X, rows[a:b], labels, s[a:b], P[a:], V, along[a:], R, classes)
-        pull(X, rows[a:b], R, G, classes)
+@inner
+def errors(R: Any, rows: Any, labels: Any, s: Any, classes: Any) -> None:
+    """R_t, which is X_t W, becomes s_t (softmax(X_t W) − Y_t)."""
+    for t in range(len(rows)):
+        e, whole, _ = exponentials(load(R, t, classes))
+        # One division per row, not one per class.
+        store(R, t, e * (s[t] / whole), classes)
+        R[t, labels[rows[t]]] -= s[t]
 
 
-@njit(nogil=True)
-def taken(own: Any, j: int, p: int, size: int, classes: Any) -> Any:
-    """The sum of row j over the threads, which begin anew from zero."""
-    g = load(own, j, classes)
-    store(own, j, zeros(own, classes))
-    for i in range(1, size):
-        g += load(own, i * p + j, classes)
-        store(own, i * p + j, zeros(own, classes))
+@inner
+def spreads(R: Any, P: Any, rows: Any, labels: Any, s: Any, along: Any, classes: Any) -> None:
+    """R_t, which is U_t = X_t V, becomes s_t (P_t∘U_t − P_t (P_t·U_t)); and the slopes along V."""
+    for t in range(len(rows)):
+        p, u = load(P, t, classes), load(R, t, classes)
+        # (diag P − PP')U without its matrix: C numbers per row, not C².
+        mean = total(p * u)
+        along[t] = mean - R[t, labels[rows[t]]]
+        store(R, t, s[t] * (p * u - mean * p), classes)
+
+
+@inner
+def coefficient(c: Any, j: int, classes: Any) -> Any:
+    """Of row j, a number or a row; decided here, so that a kernel is compiled once for both."""
+    if c.shape[1] == 1:
+        return filled(c, item(c, j), classes)
+    return load(c, j, (classes[0], classes[0]))
+
+
+@inner
+def taken(G: Any, j: int, classes: Any) -> Any:
+    """A row of the sums, which are reset to zero."""
+    g = load(G, j, classes)
+    store(G, j, filled(G, 0, classes), classes)
     return g
 
 
-@njit(nogil=True)
-def push_and_add(
-    X: Any, first: int, last: int, R: Any, c: Any, V: Any, G: Any, classes: Any
-) -> None:
-    """G_j = X_j R + c_j V_j."""
-    for j in range(first, last):
-        g = dot(X[0], X[1], X[2], j, R, classes)
-        store(G, j, g + coefficient(c, j, classes) * load(V, j, classes))
-
-
-@njit(nogil=True)
-def room(like: Any, classes: Any, threads: int) -> Any:
-    """A block of rows for each thread."""
-    return np.empty((threads, BLOCK, len(classes[1])), like.dtype)
-
-
-@njit(nogil=True)
-def sums(W: Any, classes: Any, threads: int) -> Any:
-    """Matrices as W for all threads, one below the other, of zeros."""
-    return np.zeros((threads * len(W), len(classes[1])), W.dtype)
+@inner
+def lay_out(W: Any, here: Any, classes: Any) -> None:
+    """A copy of W, with rows as `classes` lays them out."""
+    for j in range(len(W)):
+        store(here, j, load(W, j, (classes[0], classes[0])), classes)

@@ -1,4 +1,4 @@
-"""3×3 convolutions with 4 multiplications a pixel and pair of channels instead of 9.
+"""3×3 convolutions with 4 multiplications per pixel and pair of channels instead of 9.
 
 An output z of 2×2 pixels depends on a tile d of 4×4 pixels of the input, and is, for each pair of
 channels,
@@ -24,66 +24,73 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from bilevel.kernels.kernel import kernel
-from bilevel.kernels.lanes import item, load, store, zeros
-from bilevel.kernels.team import parallel, share
+from bilevel.kernels.kernel import compiling, inner, kernel
+from bilevel.kernels.registers import filled, item, load, store
 
 TILES = 48  # at a time, which stay in the cache: a multiple of 6
 ROWS = TILES + 1  # not a power of two apart: places would share cache lines
 
 
+def tiles(n: int, height: int, width: int) -> int:
+    """How many there are, which threads can share."""
+    return n * ((height + 1) // 2) * ((width + 1) // 2)
+
+
 @kernel
 def convolve(
-    image: Any, factors: Any, out: Any, shape: Any, narrow: Any, wide: Any, threads: int
+    image: Any,
+    factors: Any,
+    out: Any,
+    shape: Any,
+    narrow: Any,
+    wide: Any,
+    first: int,
+    last: int,
 ) -> None:
     """out = w * image, where factors are G w G' as (16, filters/wide, channels, wide), flat.
 
-    `shape` is images, height, width, channels, filters.
+    `shape` is height, width, channels, filters; the tiles are those from `first` to `last`.
     """
-    inputs = np.zeros((threads, 16 * ROWS * shape[3]), image.dtype)
-    outputs = np.zeros((threads, 16 * ROWS * shape[4]), image.dtype)
-    parallel(_convolve, (image, factors, out, shape, inputs, outputs, narrow, wide), threads)
-
-
-@njit(nogil=True)
-def _convolve(given: Any, me: int, size: int) -> None:
-    image, factors, out, shape, inputs, outputs, narrow, wide = given
-    n, height, width, channels, filters = shape
-    first, last = share(_tiles(n, height, width), me, size)
+    compiling()
+    height, width, channels, filters = shape
+    # `multiply` goes on to a multiple of 6: rows behind the last tile are read, but not used.
+    inputs = np.zeros(16 * ROWS * channels, image.dtype)
+    outputs = np.zeros(16 * ROWS * filters, image.dtype)
     for a in range(first, last, TILES):
         b = min(last, a + TILES)
-        split(image, a, b, (height, width, channels), inputs[me], narrow)
+        split(image, a, b, (height, width, channels), inputs, narrow)
         for place in range(16):
-            multiply(inputs[me], factors, outputs[me], place, b - a, channels, filters, wide)
-        join(outputs[me], a, b, (height, width, filters), out, narrow)
+            multiply(inputs, factors, outputs, place, b - a, channels, filters, wide)
+        join(outputs, a, b, (height, width, filters), out, narrow)
 
 
 @kernel
 def correlate(
-    image: Any, of_out: Any, sums: Any, shape: Any, narrow: Any, wide: Any, threads: int
+    image: Any,
+    of_out: Any,
+    sums: Any,
+    shape: Any,
+    narrow: Any,
+    wide: Any,
+    first: int,
+    last: int,
 ) -> None:
-    """sums[i] += Σ (B'd B) ∘ (A ∂z A') over the tiles of thread i, as (16, channels, filters)."""
-    inputs = np.empty((threads, 16 * ROWS * shape[3]), image.dtype)
-    outputs = np.empty((threads, 16 * ROWS * shape[4]), image.dtype)
-    parallel(_correlate, (image, of_out, sums, shape, inputs, outputs, narrow, wide), threads)
-
-
-@njit(nogil=True)
-def _correlate(given: Any, me: int, size: int) -> None:
-    image, of_out, sums, shape, inputs, outputs, narrow, wide = given
-    n, height, width, channels, filters = shape
-    first, last = share(_tiles(n, height, width), me, size)
+    """sums += Σ (B'd B) ∘ (A ∂z A') over these tiles, as (16, channels, filters)."""
+    compiling()
+    height, width, channels, filters = shape
+    # `accumulate` reads the rows of these tiles only: nothing needs to be cleared.
+    inputs = np.empty(16 * ROWS * channels, image.dtype)
+    outputs = np.empty(16 * ROWS * filters, image.dtype)
     for a in range(first, last, TILES):
         b = min(last, a + TILES)
-        split(image, a, b, (height, width, channels), inputs[me], narrow)
-        spread(of_out, a, b, (height, width, filters), outputs[me], narrow)
+        split(image, a, b, (height, width, channels), inputs, narrow)
+        spread(of_out, a, b, (height, width, filters), outputs, narrow)
         for place in range(16):
-            accumulate(inputs[me], outputs[me], sums[me], place, b - a, channels, filters, wide)
+            accumulate(inputs, outputs, sums, place, b - a, channels, filters, wide)
 
 
-@njit(nogil=True)
+@inner
 def multiply(
     V: Any, U: Any, M: Any, place: int, tiles: int, channels: int, filters: int, wide: Any
 ) -> None:
@@ -94,7 +101,8 @@ def multiply(
         a = (place * ROWS + t) * channels
         for block in range(blocks):
             first = (place * blocks + block) * channels
-            m0 = m1 = m2 = m3 = m4 = m5 = zeros(V, wide)
+            # 12 registers of sums, 2 of u and 1 of V: AVX2 has 16.
+            m0 = m1 = m2 = m3 = m4 = m5 = filled(V, 0, wide)
             for c in range(channels):
                 u = load(U, first + c, wide)
                 m0 += item(V, a + c) * u
@@ -104,15 +112,15 @@ def multiply(
                 m4 += item(V, a + 4 * channels + c) * u
                 m5 += item(V, a + 5 * channels + c) * u
             at = (place * ROWS + t) * blocks + block
-            store(M, at, m0)
-            store(M, at + blocks, m1)
-            store(M, at + 2 * blocks, m2)
-            store(M, at + 3 * blocks, m3)
-            store(M, at + 4 * blocks, m4)
-            store(M, at + 5 * blocks, m5)
+            store(M, at, m0, wide)
+            store(M, at + blocks, m1, wide)
+            store(M, at + 2 * blocks, m2, wide)
+            store(M, at + 3 * blocks, m3, wide)
+            store(M, at + 4 * blocks, m4, wide)
+            store(M, at + 5 * blocks, m5, wide)
 
 
-@njit(nogil=True)
+@inner
 def accumulate(
     V: Any, S: Any, sums: Any, place: int, tiles: int, channels: int, filters: int, wide: Any
 ) -> None:
@@ -120,7 +128,7 @@ def accumulate(
     blocks = filters // len(wide[0])
     for c in range(0, channels, 4):
         for block in range(blocks):
-            m0 = m1 = m2 = m3 = zeros(V, wide)
+            m0 = m1 = m2 = m3 = filled(V, 0, wide)
             for t in range(tiles):
                 a = (place * ROWS + t) * channels + c
                 s = load(S, (place * ROWS + t) * blocks + block, wide)
@@ -128,56 +136,51 @@ def accumulate(
                 m1 += item(V, a + 1) * s
                 m2 += item(V, a + 2) * s
                 m3 += item(V, a + 3) * s
+            # Summed in registers over all tiles of the group, and added to memory once.
             at = (place * channels + c) * blocks + block
-            store(sums, at, load(sums, at, wide) + m0)
-            store(sums, at + blocks, load(sums, at + blocks, wide) + m1)
-            store(sums, at + 2 * blocks, load(sums, at + 2 * blocks, wide) + m2)
-            store(sums, at + 3 * blocks, load(sums, at + 3 * blocks, wide) + m3)
+            store(sums, at, load(sums, at, wide) + m0, wide)
+            store(sums, at + blocks, load(sums, at + blocks, wide) + m1, wide)
+            store(sums, at + 2 * blocks, load(sums, at + 2 * blocks, wide) + m2, wide)
+            store(sums, at + 3 * blocks, load(sums, at + 3 * blocks, wide) + m3, wide)
 
 
-@njit(nogil=True)
+@inner
 def split(image: Any, first: int, last: int, shape: Any, V: Any, lanes: Any) -> None:
     """V = B'd B of the tiles from `first` to `last`; around an image are zeros."""
     parts = shape[2] // len(lanes[0])
     for tile in range(first, last):
         i, r, s = _place_of(tile, shape)
         for k in range(parts):
+            # Separable: lines times B first, then B' times the columns. The tile begins one pixel
+            # before its output, as a 3×3 filter reaches.
             a = _input_line(image, i, r - 1, s - 1, k, shape, lanes)
             b = _input_line(image, i, r, s - 1, k, shape, lanes)
             c = _input_line(image, i, r + 1, s - 1, k, shape, lanes)
             d = _input_line(image, i, r + 2, s - 1, k, shape, lanes)
             at = (tile - first) * parts + k
-            _store_line(V, at, parts, a[0] - c[0], a[1] - c[1], a[2] - c[2], a[3] - c[3])
-            at += 4 * ROWS * parts
-            _store_line(V, at, parts, b[0] + c[0], b[1] + c[1], b[2] + c[2], b[3] + c[3])
-            at += 4 * ROWS * parts
-            _store_line(V, at, parts, c[0] - b[0], c[1] - b[1], c[2] - b[2], c[3] - b[3])
-            at += 4 * ROWS * parts
-            _store_line(V, at, parts, b[0] - d[0], b[1] - d[1], b[2] - d[2], b[3] - d[3])
+            _store_column(V, at, 0, parts, _before(a[0], b[0], c[0], d[0]), lanes)
+            _store_column(V, at, 1, parts, _before(a[1], b[1], c[1], d[1]), lanes)
+            _store_column(V, at, 2, parts, _before(a[2], b[2], c[2], d[2]), lanes)
+            _store_column(V, at, 3, parts, _before(a[3], b[3], c[3], d[3]), lanes)
 
 
-@njit(nogil=True)
+@inner
 def spread(image: Any, first: int, last: int, shape: Any, V: Any, lanes: Any) -> None:
     """V = A z A' of the 2×2 pixels z of the tiles from `first` to `last`."""
     parts = shape[2] // len(lanes[0])
-    nothing = zeros(image, lanes)
     for tile in range(first, last):
         i, r, s = _place_of(tile, shape)
         for k in range(parts):
             a = _output_line(image, i, r, s, k, shape, lanes)
             b = _output_line(image, i, r + 1, s, k, shape, lanes)
             at = (tile - first) * parts + k
-            _store_line(V, at, parts, a[0], a[1], a[2], a[3])
-            at += 4 * ROWS * parts
-            _store_line(V, at, parts, a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3])
-            at += 4 * ROWS * parts
-            _store_line(V, at, parts, a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3])
-            at += 4 * ROWS * parts
-            c = nothing - b[0], nothing - b[1], nothing - b[2], nothing - b[3]
-            _store_line(V, at, parts, c[0], c[1], c[2], c[3])
+            _store_column(V, at, 0, parts, _apart(a[0], b[0]), lanes)
+            _store_column(V, at, 1, parts, _apart(a[1], b[1]), lanes)
+            _store_column(V, at, 2, parts, _apart(a[2], b[2]), lanes)
+            _store_column(V, at, 3, parts, _apart(a[3], b[3]), lanes)
 
 
-@njit(nogil=True)
+@inner
 def join(V: Any, first: int, last: int, shape: Any, image: Any, lanes: Any) -> None:
     """A'v A into the 2×2 pixels of the tiles from `first` to `last`."""
     parts = shape[2] // len(lanes[0])
@@ -185,57 +188,69 @@ def join(V: Any, first: int, last: int, shape: Any, image: Any, lanes: Any) -> N
         i, r, s = _place_of(tile, shape)
         for k in range(parts):
             at = (tile - first) * parts + k
-            a, b = _joined_column(V, at, parts, lanes)
-            c, d = _joined_column(V, at + ROWS * parts, parts, lanes)
-            e, f = _joined_column(V, at + 2 * ROWS * parts, parts, lanes)
-            g, h = _joined_column(V, at + 3 * ROWS * parts, parts, lanes)
-            _set_pixel(image, i, r, s, k, shape, a + c + e, lanes)
-            _set_pixel(image, i, r, s + 1, k, shape, c - e - g, lanes)
-            _set_pixel(image, i, r + 1, s, k, shape, b + d + f, lanes)
-            _set_pixel(image, i, r + 1, s + 1, k, shape, d - f - h, lanes)
+            a, b = _joined_column(V, at, 0, parts, lanes)
+            c, d = _joined_column(V, at, 1, parts, lanes)
+            e, f = _joined_column(V, at, 2, parts, lanes)
+            g, h = _joined_column(V, at, 3, parts, lanes)
+            upper, lower = _after(a, c, e, g), _after(b, d, f, h)
+            _set_pixel(image, i, r, s, k, shape, upper[0], lanes)
+            _set_pixel(image, i, r, s + 1, k, shape, upper[1], lanes)
+            _set_pixel(image, i, r + 1, s, k, shape, lower[0], lanes)
+            _set_pixel(image, i, r + 1, s + 1, k, shape, lower[1], lanes)
 
 
-@njit(nogil=True)
+@inner
+def _before(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """B' times four."""
+    return a - c, b + c, c - b, b - d
+
+
+@inner
+def _after(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """A' times four."""
+    return a + b + c, b - c - d
+
+
+@inner
+def _apart(a: Any, b: Any) -> Any:
+    """A times two."""
+    return a, a + b, a - b, -1 * b
+
+
+@inner
 def _input_line(image: Any, i: int, r: int, s: int, k: int, shape: Any, lanes: Any) -> Any:
     """Four pixels in a line from (r, s) on, times B."""
     p = _pixel(image, i, r, s, k, shape, lanes)
     q = _pixel(image, i, r, s + 1, k, shape, lanes)
     t = _pixel(image, i, r, s + 2, k, shape, lanes)
-    u = _pixel(image, i, r, s + 3, k, shape, lanes)
-    return p - t, q + t, t - q, q - u
+    return _before(p, q, t, _pixel(image, i, r, s + 3, k, shape, lanes))
 
 
-@njit(nogil=True)
+@inner
 def _output_line(image: Any, i: int, r: int, s: int, k: int, shape: Any, lanes: Any) -> Any:
     """Two pixels in a line from (r, s) on, times A'."""
-    p = _pixel(image, i, r, s, k, shape, lanes)
-    q = _pixel(image, i, r, s + 1, k, shape, lanes)
-    return p, p + q, p - q, zeros(image, lanes) - q
+    p, q = _pixel(image, i, r, s, k, shape, lanes), _pixel(image, i, r, s + 1, k, shape, lanes)
+    return _apart(p, q)
 
 
-@njit(nogil=True)
-def _joined_column(V: Any, at: int, parts: int, lanes: Any) -> Any:
+@inner
+def _joined_column(V: Any, at: int, column: int, parts: int, lanes: Any) -> Any:
     """A' times a column of a tile."""
-    line = 4 * ROWS * parts
+    at, line = at + column * ROWS * parts, 4 * ROWS * parts
     a, b = load(V, at, lanes), load(V, at + line, lanes)
-    c, d = load(V, at + 2 * line, lanes), load(V, at + 3 * line, lanes)
-    return a + b + c, b - c - d
+    return _after(a, b, load(V, at + 2 * line, lanes), load(V, at + 3 * line, lanes))
 
 
-@njit(nogil=True)
-def _store_line(V: Any, at: int, parts: int, a: Any, b: Any, c: Any, d: Any) -> None:
-    store(V, at, a)
-    store(V, at + ROWS * parts, b)
-    store(V, at + 2 * ROWS * parts, c)
-    store(V, at + 3 * ROWS * parts, d)
+@inner
+def _store_column(V: Any, at: int, column: int, parts: int, numbers: Any, lanes: Any) -> None:
+    at, line = at + column * ROWS * parts, 4 * ROWS * parts
+    store(V, at, numbers[0], lanes)
+    store(V, at + line, numbers[1], lanes)
+    store(V, at + 2 * line, numbers[2], lanes)
+    store(V, at + 3 * line, numbers[3], lanes)
 
 
-@njit(nogil=True)
-def _tiles(n: int, height: int, width: int) -> Any:
-    return n * ((height + 1) // 2) * ((width + 1) // 2)
-
-
-@njit(nogil=True)
+@inner
 def _place_of(tile: int, shape: Any) -> tuple[int, int, int]:
     """The image of a tile, and the first of its 2×2 pixels."""
     down, across = (shape[0] + 1) // 2, (shape[1] + 1) // 2
@@ -243,18 +258,20 @@ def _place_of(tile: int, shape: Any) -> tuple[int, int, int]:
     return line // down, 2 * (line % down), 2 * (tile % across)
 
 
-@njit(nogil=True)
+@inner
 def _pixel(image: Any, i: int, r: int, s: int, k: int, shape: Any, lanes: Any) -> Any:
     height, width, channels = shape
+    # Zero padding, without a padded copy of the image.
     if r < 0 or r >= height or s < 0 or s >= width:
-        return zeros(image, lanes)
+        return filled(image, 0, lanes)
     return load(image, ((i * height + r) * width + s) * (channels // len(lanes[0])) + k, lanes)
 
 
-@njit(nogil=True)
+@inner
 def _set_pixel(
     image: Any, i: int, r: int, s: int, k: int, shape: Any, value: Any, lanes: Any
 ) -> None:
     height, width, channels = shape
+    # An odd size ends within a tile: what lies beyond is not written.
     if r < height and s < width:
-        store(image, ((i * height + r) * width + s) * (channels // len(lanes[0])) + k, value)
+        store(image, ((i * height + r) * width + s) * (channels // len(lanes[0])) + k, value, lanes)

@@ -1,4 +1,4 @@
-"""Quadratic bilevel problems: everything is known of them in closed form.
+"""Quadratic bilevel problems: all about them is known in closed form.
 
     g(x, y) = ½ y'Hy − y'(Jx + c),      f(x, y) = ½ (y − d)'F(y − d) + ½ r ‖x‖²
 
@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import non_negative
+from bilevel.problem.constants import Constant, Kind, Known
+from bilevel.problem.model import Model
 from bilevel.problem.problem import Problem
 from bilevel.problem.sources import Batch
 
 
 @dataclass(frozen=True)
-class QuadraticForm:
+class QuadraticForm(Model):
     """The matrices, with rows first where they are a finite sum."""
 
     H: Tensor  # (q, q) or (rows, q, q)
@@ -53,6 +55,22 @@ class QuadraticForm:
         d = self.d if self.d.ndim == 1 else self.d.mean(0)
         v: Tensor = torch.linalg.solve(self.mean_hessian, self.F @ (self.solution(x) - d))
         return self.r * x + self.J.T @ v
+
+    def constants(self, x: Tensor, y: Tensor) -> Known:
+        eigenvalues = torch.linalg.eigvalsh(self.mean_hessian)
+        numbers = {
+            "mu": float(eigenvalues[0]),
+            "L_g": float(eigenvalues[-1]),
+            "cross": float(torch.linalg.matrix_norm(self.J, 2)),
+            "L_fx": 0.0,
+            "L_fy": float(torch.linalg.matrix_norm(self.F, 2)),
+            "L_xx": self.r,
+            "rho": 0.0,
+            "tau": 0.0,
+            "tau_x": 0.0,
+        }
+        how = "of the matrices"
+        return {name: Constant(max(v, 0.0), Kind.EXACT, how) for name, v in numbers.items()}
 
 
 def quadratic_problem(
@@ -89,5 +107,5 @@ def quadratic_problem(
         y0=torch.zeros(J.shape[0], dtype=J.dtype),
         inner_data=None if H.ndim == 2 else (H, c),
         outer_data=None if d.ndim == 1 else d,
-        closed_form=form,
+        model=form,
     )

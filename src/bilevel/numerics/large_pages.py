@@ -1,7 +1,7 @@
 """Room for long vectors: numpy asks the system for large pages, torch does not.
 
-A fresh page is cleared when it is first touched. Of small ones a vector of millions has so many
-that this takes about as long as a pass over it.
+A fresh page is cleared when it is first touched. A vector of millions has so many small pages that
+this takes about as long as a pass over it.
 """
 
 from __future__ import annotations

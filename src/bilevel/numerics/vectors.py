@@ -26,7 +26,7 @@ def dot(a: Tensor, b: Tensor) -> float:
     """
     if a.numel() <= _LONG:
         return float(a @ b)
-    if a.device.type == "cpu" and a.dtype == b.dtype in _DTYPES and compiled.available():
+    if a.device.type == "cpu" and a.dtype == b.dtype in _DTYPES and compiled.usable():
         from bilevel.kernels.vectors import dot as compiled_dot
 
         return compiled_dot(a, b)

@@ -1,25 +1,27 @@
-"""The oracle: values, gradients and products of a problem, on flat vectors."""
+"""The waist: points of a problem, and how they are made, counted, shared and sped up."""
 
-from bilevel.models.heads.networks import NetworkOracle
-from bilevel.models.heads.oracle import HeadOracle
-from bilevel.models.softmax.oracle import SoftmaxOracle
 from bilevel.oracles.autograd import AutogradOracle
-from bilevel.oracles.base import Linearization, Oracle
-from bilevel.oracles.counting import CountingOracle, Counts
-from bilevel.oracles.make import make_oracle
-from bilevel.oracles.shared_batch import SharedBatch, at_step, parts_of_step
+from bilevel.oracles.counting import CountingOracle
+from bilevel.oracles.make import make
+from bilevel.oracles.plans import do
+from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Plan, Start
+from bilevel.oracles.prices import Counts, Price
+from bilevel.oracles.views import SharedBatch, View, Views
 
 __all__ = [
     "AutogradOracle",
     "CountingOracle",
     "Counts",
-    "HeadOracle",
-    "Linearization",
-    "NetworkOracle",
+    "Inner",
+    "Linear",
     "Oracle",
+    "Outer",
+    "Plan",
+    "Price",
     "SharedBatch",
-    "SoftmaxOracle",
-    "at_step",
-    "make_oracle",
-    "parts_of_step",
+    "Start",
+    "View",
+    "Views",
+    "do",
+    "make",
 ]

@@ -1,161 +1,105 @@
-"""Counts of what the paper prices: gradients, cross products, Hessian-vector products."""
+"""Any oracle, with a tally (see `Counts` for what counts as what)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from typing import Any
 
 from torch import Tensor
 
-from bilevel.oracles.base import Batched, Implicit, Linearization, Oracle, Step, Sweep
+from bilevel.oracles.points import Forwarding, Inner, Linear, Oracle, Outer, Plan
+from bilevel.oracles.prices import CROSS, GRADIENT, HVP, OUTER, Counts, Tally
 from bilevel.problem.sources import Rows
-from bilevel.record import Record
 
 
-@dataclass(frozen=True)
-class Counts(Record):
-    """How often each derivative was asked for, in calls and in samples (see `CountingOracle`)."""
+class CountingOracle(Forwarding):
+    """Counts what is asked of its points, and what an accelerated plan stands for."""
 
-    gc_f: int = 0
-    gc_g: int = 0
-    jv: int = 0
-    hv: int = 0
-    gc_f_samples: int = 0
-    gc_g_samples: int = 0
-    jv_samples: int = 0
-    hv_samples: int = 0
-
-    def __sub__(self, other: Counts) -> Counts:
-        return Counts(**{f.name: self[f.name] - other[f.name] for f in fields(self)})
-
-
-class CountingOracle(Oracle):
-    """Any oracle, with a tally.
-
-    The convention, after Definition 2 of the paper and the sums in its proofs:
-
-    - `gc_f` counts partial gradients ∇x f and ∇y f: a call that gives both counts 2;
-    - `gc_g` counts gradients ∇y g;
-    - `jv` counts cross products ∇x∇y g · v, `hv` Hessian-vector products ∇²y g · v. A
-      linearisation by itself is free: only the products made with it count;
-    - values of f and g are free, and so are the Hessian's diagonal and approximate inverse;
-    - where a shared batch is worked on in chunks, each chunk's calls count;
-    - the same names with `_samples` count each call as often as its batch has rows (once, for
-      a loss without data).
-    """
-
-    def __init__(self, oracle: Oracle, start: Counts | None = None) -> None:
-        self.oracle = oracle
-        self._tally: dict[str, int] = dict(start or Counts())
-        self.x_size, self.y_size = oracle.x_size, oracle.y_size
-        self.inner_rows, self.outer_rows = oracle.inner_rows, oracle.outer_rows
-        self.shared_batch, self.chunk = oracle.shared_batch, oracle.chunk
-        self.seed, self.dtype, self.device = oracle.seed, oracle.dtype, oracle.device
+    def __init__(self, oracle: Oracle, tally: Tally | None = None) -> None:
+        super().__init__(oracle)
+        self._tally = Tally() if tally is None else tally
 
     @property
     def counts(self) -> Counts:
         """What was asked for so far."""
-        return Counts(**self._tally)
+        return self._tally.counts
 
-    def add(self, what: str, samples: int, calls: int = 1) -> None:
-        self._tally[what] += calls
-        self._tally[f"{what}_samples"] += calls * samples
+    def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
+        # A loss without data counts as one row.
+        count = (self.outer_rows or 1) if rows is None else len(rows)
+        return _CountedOuter(self.oracle.outer(x, y, rows), self._tally, count)
 
-    def outer_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        return self.oracle.outer_value(x, y, rows)
+    def inner(self, x: Tensor, y: Tensor, rows: Rows = None) -> Inner:
+        count = (self.inner_rows or 1) if rows is None else len(rows)
+        return _CountedInner(self.oracle.inner(x, y, rows), self._tally, count)
 
-    def inner_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        return self.oracle.inner_value(x, y, rows)
+    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
+        count = (self.inner_rows or 1) if rows is None else len(rows)
+        return _CountedLinear(self.oracle.linearize(x, y, rows), self._tally, count)
 
-    def outer_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> tuple[Tensor, Tensor]:
-        self.add("gc_f", _samples(rows, self.outer_rows), calls=2)
-        return self.oracle.outer_gradient(x, y, rows)
-
-    def inner_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        self.add("gc_g", _samples(rows, self.inner_rows))
-        return self.oracle.inner_gradient(x, y, rows)
-
-    def inner_value_and_gradient(
-        self, x: Tensor, y: Tensor, rows: Rows = None
-    ) -> tuple[Tensor, Tensor]:
-        self.add("gc_g", _samples(rows, self.inner_rows))
-        return self.oracle.inner_value_and_gradient(x, y, rows)
-
-    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linearization:
-        n = _samples(rows, self.inner_rows)
-        return _CountingLinearization(self, self.oracle.linearize(x, y, rows), n)
-
-    def descend(self, x: Tensor, y: Tensor, steps: Sequence[Step]) -> Tensor:
-        for step in steps:
-            self.add("gc_g", _samples(step.rows, self.inner_rows))
-        return self.oracle.descend(x, y, steps)
-
-    def trace(self, x: Tensor, y: Tensor, steps: Sequence[Step]) -> Tensor:
-        for step in steps:
-            self.add("gc_g", _samples(step.rows, self.inner_rows))
-        return self.oracle.trace(x, y, steps)
-
-    def retrace(self, x: Tensor, path: Tensor, steps: Sequence[Step], sweep: Sweep) -> Sweep:
-        for step in steps:
-            self.add("hv", _samples(step.rows, self.inner_rows))
-            self.add("jv", _samples(step.rows, self.inner_rows))
-        return self.oracle.retrace(x, path, steps, sweep)
-
-    def contract(
-        self, x: Tensor, y: Tensor, r: Tensor, batches: Sequence[Rows], lr: float
-    ) -> tuple[Tensor, Tensor]:
-        for rows in batches:
-            self.add("hv", _samples(rows, self.inner_rows))
-        return self.oracle.contract(x, y, r, batches, lr)
-
-    def implicit(self, x: Tensor, y: Tensor, drawn: Batched) -> Implicit:
-        for step in drawn.steps:
-            self.add("gc_g", _samples(step.rows, self.inner_rows))
-        self.add("gc_f", _samples(drawn.outer, self.outer_rows), calls=2)
-        for rows in drawn.series.batches:
-            self.add("hv", _samples(rows, self.inner_rows))
-        self.add("jv", _samples(drawn.cross, self.inner_rows))
-        return self.oracle.implicit(x, y, drawn)
-
-    def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
-        return self.oracle.pull(x, covector, rows)
-
-    def start(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.oracle.start(x, y)
-
-    def pull_start(self, x: Tensor, r: Tensor, rows: Rows = None) -> Tensor:
-        return self.oracle.pull_start(x, r, rows)
+    def accelerate(self, plan: Plan[Any]) -> Any:
+        done = self.oracle.accelerate(plan)
+        if done is not None:  # the plain form would have paid call by call
+            inner, outer = self.inner_rows or 1, self.outer_rows or 1
+            self._tally.pay(
+                [
+                    (price, len(r) if r is not None else outer if price.gc_f else inner)
+                    for price, r in plan.bill()
+                ]
+            )
+        return done
 
 
-class _CountingLinearization(Linearization):
-    def __init__(self, owner: CountingOracle, inner: Linearization, samples: int) -> None:
-        self._owner, self._inner, self._samples = owner, inner, samples
+class _CountedOuter(Outer):
+    def __init__(self, point: Outer, tally: Tally, rows: int) -> None:
+        self._point, self._tally, self._rows = point, tally, rows
+
+    def value(self) -> Tensor:
+        # Values are free, here and below, by the convention of `Counts`.
+        return self._point.value()
+
+    def gradient(self) -> tuple[Tensor, Tensor]:
+        self._tally.pay([(OUTER, self._rows)])
+        return self._point.gradient()
+
+
+class _CountedInner(Inner):
+    def __init__(self, point: Inner, tally: Tally, rows: int) -> None:
+        self._point, self._tally, self._rows = point, tally, rows
+
+    def value(self) -> Tensor:
+        return self._point.value()
 
     def gradient(self) -> Tensor:
-        self._owner.add("gc_g", self._samples)
-        return self._inner.gradient()
+        self._tally.pay([(GRADIENT, self._rows)])
+        return self._point.gradient()
+
+    def value_and_gradient(self) -> tuple[Tensor, Tensor]:
+        self._tally.pay([(GRADIENT, self._rows)])
+        return self._point.value_and_gradient()
+
+    def gradient_x(self) -> Tensor:
+        self._tally.pay([(GRADIENT, self._rows)])
+        return self._point.gradient_x()
+
+
+class _CountedLinear(_CountedInner, Linear):
+    _point: Linear
 
     def hvp(self, v: Tensor) -> Tensor:
-        self._owner.add("hv", self._samples)
-        return self._inner.hvp(v)
+        self._tally.pay([(HVP, self._rows)])
+        return self._point.hvp(v)
 
     def cross(self, v: Tensor) -> Tensor:
-        self._owner.add("jv", self._samples)
-        return self._inner.cross(v)
+        self._tally.pay([(CROSS, self._rows)])
+        return self._point.cross(v)
 
-    def hvp_and_cross(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        self._owner.add("hv", self._samples)
-        self._owner.add("jv", self._samples)
-        return self._inner.hvp_and_cross(v)
+    def both(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        self._tally.pay([(HVP + CROSS, self._rows)])
+        return self._point.both(v)
 
     def diagonal(self) -> Tensor:
-        return self._inner.diagonal()
+        # Free, as is `inverse`: neither is a product in the sense of Definition 2.
+        return self._point.diagonal()
 
-    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
-        return self._inner.approximate_inverse()
-
-
-def _samples(rows: Rows, available: int | None) -> int:
-    if rows is not None:
-        return len(rows)
-    return 1 if available is None else available
+    def inverse(self) -> Any:
+        return self._point.inverse()

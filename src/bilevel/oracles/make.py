@@ -1,37 +1,35 @@
-"""The fastest oracle that serves a problem."""
+"""From a problem to its oracle."""
 
 from __future__ import annotations
 
-from bilevel.models.heads.form import HeadForm, NetworkForm
-from bilevel.models.heads.networks import NetworkOracle
-from bilevel.models.heads.oracle import HeadOracle
-from bilevel.models.softmax.compiled_oracle import CompiledSoftmaxOracle, worth_compiling
-from bilevel.models.softmax.form import SoftmaxForm
-from bilevel.models.softmax.oracle import SoftmaxOracle
 from bilevel.oracles.autograd import AutogradOracle
-from bilevel.oracles.base import Oracle
-from bilevel.oracles.distributed import distribute
+from bilevel.oracles.distributed import DistributedOracle
+from bilevel.oracles.points import Oracle
 from bilevel.problem.problem import Problem
 from bilevel.problem.sharding import Sharded
 
 
-def make_oracle(problem: Problem, seed: int = 0) -> Oracle:
-    """Closed forms where the problem has them, automatic differentiation elsewhere.
+def make(problem: Problem, seed: int = 0) -> Oracle:
+    """What the problem's model offers, else automatic differentiation.
 
     Of a sharded problem, all rows, by way of the processes that hold them.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: (y**2).sum(), inner=lambda x, y: ((y - x) ** 2).sum() / 2,
+        ...     x0=torch.ones(2), y0=torch.zeros(2))
+        >>> oracle = bilevel.oracles.make(problem)
+        >>> point = oracle.linearize(problem.x0, problem.y0)
+        >>> point.gradient(), point.hvp(torch.ones(2)), point.cross(torch.ones(2))
+        (tensor([-1., -1.]), tensor([1., 1.]), tensor([-1., -1.]))
     """
-    local = _local(problem, seed)
-    return distribute(local, problem) if isinstance(problem, Sharded) else local
-
-
-def _local(problem: Problem, seed: int) -> Oracle:
-    form = problem.closed_form
-    if isinstance(form, SoftmaxForm):
-        kind = CompiledSoftmaxOracle if worth_compiling(form) else SoftmaxOracle
-        return kind(form, seed)
-    if isinstance(form, HeadForm):
-        assert problem.inner_data is not None
-        return HeadOracle(form, problem.inner_data, problem.shared_batch, problem.chunk, seed)
-    if isinstance(form, NetworkForm):
-        return NetworkOracle(problem, seed)
-    return AutogradOracle(problem, seed)
+    found = None if problem.model is None else problem.model.oracle(problem, seed)
+    if found is not None and not isinstance(found, Oracle):
+        raise TypeError(
+            f"{type(problem.model).__name__}.oracle must give a bilevel.oracles.Oracle or None, "
+            f"got {found!r}"
+        )
+    # A model that answers None has nothing faster for this problem.
+    local = found or AutogradOracle(problem, seed)
+    return DistributedOracle(local, problem) if isinstance(problem, Sharded) else local

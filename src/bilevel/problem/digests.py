@@ -1,7 +1,7 @@
 """Digests of data: the same rows give the same few letters.
 
 Up to 64 MB all bytes count. Of more, up to 4096 rows do (at most 16 MB), at even distances, the
-first and the last among them: a change of a few rows among many may go unseen.
+first and the last among them: a change of a few rows among many may go unnoticed.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Peers(ABC):
 
     @abstractmethod
     def told(self, content: Any) -> Any:
-        """The leader's content, plain data and tensors; what the others give is not looked at."""
+        """The leader's content, plain data and tensors; what the others give is ignored."""
 
 
 class Alone(Peers):
@@ -61,7 +61,7 @@ class Alone(Peers):
 
 
 class Group(Peers):
-    """The processes of a torch.distributed group, which must have been made.
+    """The processes of a torch.distributed group, which must exist already.
 
     Args:
         group: of torch.distributed; None is the default group.
@@ -105,7 +105,7 @@ class Group(Peers):
             if not self.leads:
                 packed = torch.empty(int(size), dtype=torch.uint8)
             self._dist.broadcast(packed, src=0, group=self._group)
-        # Also the leader reads it back, so that all go on with the same kinds of objects.
+        # The leader reads it back, too, so that all continue with the same kinds of objects.
         return torch.load(io.BytesIO(packed.numpy().tobytes()), weights_only=True)
 
     @contextmanager

@@ -4,18 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bilevel.arguments import positive_integer
+from bilevel.arguments import instance, positive_integer
 from bilevel.problem.isolation import modules_of, untouched
+from bilevel.problem.model import Model
 from bilevel.problem.peers import Alone, Peers
 from bilevel.problem.sources import Rows, Source, as_source
 from bilevel.problem.structure import Structure, Variables
 
 Loss = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Rows are tasks, which both losses share: `Problem(..., tasks=Tasks(batch=16))`.
+
+    Args:
+        batch: how many tasks both losses see at an outer step: the first ones at the first step,
+            the next ones at the next, and so on, cyclically.
+        chunk: None, or how many of them are worked on at a time: less memory, and for large models
+            less time. Only where g is a sum and f a mean over tasks, and each task has inner
+            variables of its own.
+    """
+
+    batch: int
+    chunk: int | None = None
+
+    def __post_init__(self) -> None:
+        positive_integer("batch", self.batch)
+        if self.chunk is not None:
+            positive_integer("chunk", self.chunk)
 
 
 class LossError(ValueError):
@@ -37,14 +60,10 @@ class Problem:
         outer_data, inner_data: None, or a tensor, an array, a CSR matrix, a tuple of them, or a
             map-style Dataset. `batch.data` is what the data gave for some rows, and
             `batch.index` the rows' numbers.
-        shared_batch: None, or how many rows both losses see at an outer step: the first ones at
-            the first step, the next ones at the next, and so on in a circle. For data whose
-            rows are tasks, that have an inner and an outer part each.
-        chunk: None, or how many rows of a shared batch are worked on at a time: less memory, and
-            for large models less time. Only where g is a sum and f a mean over rows, and each
-            row has inner variables of its own.
-        closed_form: what an oracle other than autograd's needs to know of the losses, set by
-            functions such as `bilevel.softmax_problem`.
+        tasks: None, or how many rows an outer step sees, where rows are tasks with an inner and an
+            outer part each (`Tasks`).
+        model: None, or what is known of the losses (`bilevel.models`): a faster oracle, constants.
+            Functions such as `bilevel.softmax_problem` set it.
 
     Raises:
         ValueError, TypeError: if the losses, the data and the starting point do not fit; the
@@ -72,14 +91,17 @@ class Problem:
         y0: Variables | Callable[[Variables], Variables],
         outer_data: Any = None,
         inner_data: Any = None,
-        shared_batch: int | None = None,
-        chunk: int | None = None,
-        closed_form: Any = None,
+        tasks: Tasks | None = None,
+        model: Model | None = None,
     ) -> None:
         for name, loss in (("outer", outer), ("inner", inner)):
             if not callable(loss):
                 raise TypeError(f"{name} must be a function, got {type(loss).__name__} {loss!r}")
-        self.outer, self.inner, self.closed_form = outer, inner, closed_form
+        if tasks is not None:
+            instance("tasks", tasks, Tasks, "bilevel.Tasks(batch=16)")
+        if model is not None:
+            instance("model", model, Model, "an object of a subclass of bilevel.Model")
+        self.outer, self.inner, self.tasks, self.model = outer, inner, tasks, model
         self._start = y0 if callable(y0) else None
         y0 = y0(x0) if callable(y0) else y0
         self.x_structure, self.y_structure = Structure("x0", x0), Structure("y0", y0)
@@ -88,26 +110,32 @@ class Problem:
         self.x0, self.y0 = self.x_structure.point(x0), self.y_structure.point(y0)
         self.outer_data = None if outer_data is None else as_source("outer_data", outer_data)
         self.inner_data = None if inner_data is None else as_source("inner_data", inner_data)
-        self.shared_batch, self.chunk = shared_batch, chunk
         self.peers: Peers = Alone()
-        if chunk is not None:
-            positive_integer("chunk", chunk)
-        _check_shared(shared_batch, self.inner_data, self.outer_data)
+        if tasks is not None:
+            _check_tasks(tasks, self.inner_data, self.outer_data)
         self._modules = modules_of(outer, inner)
         with self.untouched(seed=0):
             self._try_losses()
 
     def untouched(self, seed: int) -> AbstractContextManager[None]:
-        """Evaluate the losses inside: random draws are seeded, and no trace is left after."""
+        """Evaluate the losses inside: random draws are seeded, and no trace is left behind."""
         return untouched(self._modules, self.device, seed)
 
     def outer_loss(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
         """f on flat x and y."""
-        return self._call("outer", self.outer, self.outer_data, x, y, rows)
+        x = x if self.x_structure.is_flat else self.x_structure.unflatten(x)
+        y = y if self.y_structure.is_flat else self.y_structure.unflatten(y)
+        data = self.outer_data
+        value = self.outer(x, y) if data is None else self.outer(x, y, data.batch(rows))
+        return value if type(value) is Tensor and not value.shape else _one_number("outer", value)
 
     def inner_loss(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
         """g on flat x and y."""
-        return self._call("inner", self.inner, self.inner_data, x, y, rows)
+        x = x if self.x_structure.is_flat else self.x_structure.unflatten(x)
+        y = y if self.y_structure.is_flat else self.y_structure.unflatten(y)
+        data = self.inner_data
+        value = self.inner(x, y) if data is None else self.inner(x, y, data.batch(rows))
+        return value if type(value) is Tensor and not value.shape else _one_number("inner", value)
 
     def start(self, x: Tensor, y: Tensor) -> Tensor:
         """y0 as a function of flat x, if it was given as one; else y."""
@@ -122,21 +150,6 @@ class Problem:
             counts += [f"{name}: {len(data):,} rows"] if data is not None else []
         return f"Problem({', '.join(counts)}, {self.dtype})"
 
-    def _call(
-        self, name: str, loss: Loss, data: Source | None, x: Tensor, y: Tensor, rows: Rows
-    ) -> Tensor:
-        arguments = [self.x_structure.unflatten(x), self.y_structure.unflatten(y)]
-        if data is not None:
-            arguments.append(data.batch(rows))
-        value = loss(*arguments)
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            what = tuple(value.shape) if isinstance(value, Tensor) else repr(value)
-            raise LossError(
-                f"the {name} loss must return one number as a tensor, got {what}. "
-                "Reduce it, for example with .mean()."
-            )
-        return value.reshape(())
-
     def _try_losses(self) -> None:
         """Both losses must run at the start, and depend on what they are differentiated by."""
         uses_x = self._start is not None
@@ -144,16 +157,14 @@ class Problem:
             ("outer", self.outer_data, self.outer_loss),
             ("inner", self.inner_data, self.inner_loss),
         ):
-            x, y = self.x0.clone().requires_grad_(), self.y0.clone().requires_grad_()
-            value = self._try(name, data, loss, x, y)
-            if value.requires_grad:
-                value.backward(inputs=[x, y])  # type: ignore[no-untyped-call]
-            if y.grad is None:
+            x, y = self.x0.clone(), self.y0.clone()
+            # Whether a graph is left tells what a loss depends on, with no derivative taken.
+            if not self._try(name, data, loss, x, y.clone().requires_grad_()).requires_grad:
                 raise ValueError(
                     f"the {name} loss does not depend on y (as far as autograd sees), so there is "
                     "nothing to optimise. Use the y that the loss is given, and do not detach it."
                 )
-            uses_x |= x.grad is not None
+            uses_x = uses_x or self._try(name, data, loss, x.requires_grad_(), y).requires_grad
         if not uses_x:
             raise ValueError(
                 "neither loss depends on x (as far as autograd sees): x0 needs no gradient, and "
@@ -174,7 +185,7 @@ class Problem:
                 f"the {name} loss failed at x0, y0 when called as {called}: "
                 f"{type(error).__name__}: {error}\n"
                 f"x0 and y0 are {self.dtype} on {self.device}; the data must match in dtype, "
-                "device and shape. A loss is given a batch if it has data, and else none."
+                "device and shape. A loss is given a batch only if it has data."
             ) from error
         if value.dtype != self.dtype:
             raise ValueError(
@@ -184,6 +195,17 @@ class Problem:
         if not torch.isfinite(value):
             raise ValueError(f"the {name} loss is {value.item()} at x0, y0: start elsewhere")
         return value
+
+
+def _one_number(name: str, value: object) -> Tensor:
+    """A loss as a tensor without dimensions."""
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return value.reshape(())
+    what = tuple(value.shape) if isinstance(value, Tensor) else repr(value)
+    raise LossError(
+        f"the {name} loss must return one number as a tensor, got {what}. "
+        "Reduce it, for example with .mean()."
+    )
 
 
 def _check_same(x: Structure, y: Structure) -> None:
@@ -196,12 +218,10 @@ def _check_same(x: Structure, y: Structure) -> None:
         raise ValueError("x0 and y0 are on device meta, which holds no values: use a real one")
 
 
-def _check_shared(size: int | None, inner: Source | None, outer: Source | None) -> None:
-    if size is None:
-        return
+def _check_tasks(tasks: Tasks, inner: Source | None, outer: Source | None) -> None:
     rows = [None if data is None else len(data) for data in (inner, outer)]
-    if rows[0] is None or rows[0] != rows[1] or positive_integer("shared_batch", size) > rows[0]:
+    if rows[0] is None or rows[0] != rows[1] or tasks.batch > rows[0]:
         raise ValueError(
-            f"shared_batch = {size} rows of both losses' data: inner_data have {rows[0]} rows and "
-            f"outer_data {rows[1]}, but they must have the same number, at least that many"
+            f"tasks.batch = {tasks.batch} rows of both losses' data: inner_data have {rows[0]} "
+            f"rows and outer_data {rows[1]}, but they must have the same number, at least that many"
         )

@@ -3,14 +3,14 @@
 Proposition 3 of the paper needs the batches of different roles to be independent. A stream is
 keyed by (seed, outer step, role), so the state of a run holds no generator: whoever knows the
 seed and the step draws the same rows, in a resumed run or in another process. Philox, a generator
-made of a key and a counter, is made for that: each draw of a stream is one of its counters. The
+with a key and a counter, is made for that: each draw of a stream is one of its counters. The
 first few single numbers of all roles come from one counter, in places of their own: for methods on
-single samples, to set the generator for each role would take longer than their arithmetic.
+single samples, setting the generator for each role would take longer than their arithmetic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from threading import local
@@ -87,6 +87,15 @@ def _of_one_size(size: int | None) -> BatchSizes:
     return BatchSizes(size, size, size, size)
 
 
+class AtMost(int):
+    """A batch size that stands for all rows where there are fewer.
+
+    Example:
+        >>> Streams(0, 0, 3, 3).rows("inner", AtMost(500)) is None
+        True
+    """
+
+
 class Streams:
     """The random choices of one outer step."""
 
@@ -104,17 +113,34 @@ class Streams:
         self._drawn = dict.fromkeys(_KEYS, 0)
         self._shared: list[int] = []
         self._used = dict.fromkeys(_KEYS, 0)
+        self._found: dict[Hashable, float] = {}
+
+    @property
+    def step(self) -> int:
+        """k, the outer step whose choices these are."""
+        return self._key[1]
+
+    def once(self, key: Hashable, measure: Callable[[], float]) -> float:
+        """What is measured once per outer step, whoever asks."""
+        if key not in self._found:
+            self._found[key] = measure()
+        return self._found[key]
 
     def available(self, role: Role) -> int | None:
         """How many rows a batch of this role is drawn from; None if there are no data."""
         return self._rows[role]
+
+    def size(self, role: Role, size: int | None) -> int | None:
+        """The size of a batch, where `AtMost` may stand for all rows."""
+        rows = self._rows[role]
+        return None if isinstance(size, AtMost) and rows is not None and size >= rows else size
 
     def rows(self, role: Role, size: int | None) -> Rows:
         """A fresh batch: `size` different rows, uniform, independent of every other batch.
 
         All rows (None) when `size` is None, or when the loss has no data to draw from.
         """
-        rows = self._rows[role]
+        rows, size = self._rows[role], self.size(role, size)
         if size is None or rows is None:
             return None
         if size > rows:
@@ -128,8 +154,8 @@ class Streams:
         return torch.from_numpy(generator.choice(rows, size, replace=False, shuffle=False))
 
     def batches(self, role: Role, size: int | None, count: int) -> list[Rows]:
-        """So many fresh batches at once, which is faster than one after another."""
-        rows = self._rows[role]
+        """`count` fresh batches at once, which is faster than one after another."""
+        rows, size = self._rows[role], self.size(role, size)
         if size is None or rows is None or size * size > rows:
             return [self.rows(role, size) for _ in range(count)]
         if size == 1:
@@ -151,7 +177,7 @@ class Streams:
         return self._singles("truncation", bound, 1)[0]
 
     def _singles(self, role: str, bound: int, count: int) -> list[int]:
-        """So many uniform integers from {0, ..., bound - 1}."""
+        """`count` uniform integers from {0, ..., bound - 1}."""
         first = self._used[role]
         if first + count > _FEW:
             drawn: list[int] = self._generator(role).integers(bound, size=count).tolist()
@@ -171,7 +197,7 @@ class Streams:
 
 
 class _Philox(local):
-    """One generator a thread, set to a key and a counter: making one takes eight times as long."""
+    """One generator per thread, set to a key and a counter: a new one takes eight times as long."""
 
     def __init__(self) -> None:
         self._bits = Philox(key=0)

@@ -2,45 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from bilevel.arguments import instance
-from bilevel.models.softmax.form import SoftmaxForm
+from bilevel.problem.parts import Part
 from bilevel.problem.peers import Group, Peers
 from bilevel.problem.problem import Problem
-from bilevel.problem.sources import Batch, Rows, Source, scipy_csr, torch_csr
-from bilevel.problem.stored.base import StoredRows
-
-
-@dataclass(frozen=True)
-class Part:
-    """Rows first, ..., end − 1 of `total`."""
-
-    first: int
-    end: int
-    total: int
-
-    @staticmethod
-    def of(total: int, peers: Peers) -> Part:
-        """Even parts, in the order of the ranks."""
-        bounds = [total * rank // peers.size for rank in (peers.rank, peers.rank + 1)]
-        return Part(bounds[0], bounds[1], total)
-
-    def __len__(self) -> int:
-        return self.end - self.first
-
-    @cached_property
-    def rows(self) -> Tensor:
-        return torch.arange(self.first, self.end)
-
-    def among(self, rows: Tensor) -> Tensor:
-        """Those of some rows that are in this part."""
-        return rows[(rows >= self.first) & (rows < self.end)]
+from bilevel.problem.sources import Batch, Rows, Source
 
 
 class Sharded(Problem):
@@ -50,15 +18,12 @@ class Sharded(Problem):
         self.__dict__.update(whole.__dict__)
         self.peers = peers
         # Rows that are tasks are few, and both losses see the same: every process has them all.
-        self.by_task = whole.shared_batch is not None
         self.inner_part, self.outer_part = (
-            None if data is None or self.by_task else Part.of(len(data), peers)
+            None if data is None or whole.tasks is not None else Part.of(len(data), peers)
             for data in (whole.inner_data, whole.outer_data)
         )
-        if isinstance(whole.closed_form, SoftmaxForm):
-            assert self.inner_part is not None
-            assert self.outer_part is not None
-            self.closed_form = _part_of_form(whole.closed_form, self.inner_part, self.outer_part)
+        if whole.model is not None and self.inner_part and self.outer_part:
+            self.model = whole.model.part(self.inner_part, self.outer_part)
         self.inner_data = _part_of_data(whole.inner_data, self.inner_part)
         self.outer_data = _part_of_data(whole.outer_data, self.outer_part)
 
@@ -68,7 +33,7 @@ def shard(problem: Problem, peers: Peers | None = None) -> Problem:
 
     Every process must build the same problem, shard it, and run the same program with it: the
     algorithms and their random rows are the same, and gradients and products are summed over the
-    processes. What is not this process's part of the rows is let go. A loss must be a mean over
+    processes. Rows that are not this process's own are released. A loss must be a mean over
     its rows plus terms without data (over tasks: g a sum and f a mean).
 
     Args:
@@ -95,7 +60,7 @@ def shard(problem: Problem, peers: Peers | None = None) -> Problem:
         raise ValueError("the problem is sharded already")
     peers = Group() if peers is None else peers
     for name, data in (("inner_data", problem.inner_data), ("outer_data", problem.outer_data)):
-        if data is not None and problem.shared_batch is None and len(data) < peers.size:
+        if data is not None and problem.tasks is None and len(data) < peers.size:
             raise ValueError(
                 f"{name} has {len(data)} rows, fewer than the {peers.size} processes: start fewer"
             )
@@ -122,23 +87,3 @@ class _PartOfData(Source):
 
 def _part_of_data(data: Source | None, part: Part | None) -> Source | None:
     return data if data is None or part is None else _PartOfData(data, part)
-
-
-def _part_of_form(form: SoftmaxForm, inner: Part, outer: Part) -> SoftmaxForm:
-    weights = form.weights
-    return replace(
-        form,
-        train=_slice(form.train, inner),
-        train_labels=form.train_labels[inner.first : inner.end].clone(),
-        validation=_slice(form.validation, outer),
-        validation_labels=form.validation_labels[outer.first : outer.end].clone(),
-        weights=_slice(weights, inner) if isinstance(weights, Tensor) else weights,
-    )
-
-
-def _slice(rows: Any, part: Part) -> Any:
-    if isinstance(rows, StoredRows):
-        return rows.part(part.first, part.end)
-    if rows.layout == torch.sparse_csr:
-        return torch_csr(scipy_csr(rows)[part.first : part.end])
-    return rows[part.first : part.end].clone()

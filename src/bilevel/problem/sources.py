@@ -168,7 +168,7 @@ class _TupleSource(Source):
 
 
 class _StoredSource(Source):
-    """Rows in a file. All at once are all in memory: a loss can be any function of them."""
+    """Rows in a file. Asked for all, it reads all of them: a loss can be any function of them."""
 
     def __init__(self, data: StoredRows) -> None:
         self.data = data
@@ -237,7 +237,7 @@ def scipy_csr(matrix: Tensor) -> scipy.sparse.csr_array:
 
 @functools.cache
 def _hush() -> None:
-    """Let torch say once, to nobody, that its CSR support is new."""
+    """Let torch give its one warning that CSR support is new, with nobody listening."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.eye(1).to_sparse_csr()

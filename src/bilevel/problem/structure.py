@@ -42,6 +42,8 @@ class Structure:
         self._shapes = [leaf.shape for _, leaf in named]
         self._sizes = [leaf.numel() for _, leaf in named]
         self.size = sum(self._sizes)
+        # One vector is its own flat form: the losses are called often, and need no view of it.
+        self.is_flat = self._skeleton is None and len(self._shapes[0]) == 1
         if self.size == 0:
             raise ValueError(f"{name} has no elements: shapes {[tuple(s) for s in self._shapes]}")
 

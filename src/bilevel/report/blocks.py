@@ -100,7 +100,7 @@ class Panel:
         figure: of plotly; or several, by the name under which the reader chooses one. Colours of
             `bilevel.report.look` change with the page's theme; the ground, the text and the grid
             always do.
-        alt: what it shows, for those who do not see it.
+        alt: what it shows, for those who cannot see it.
     """
 
     title: str

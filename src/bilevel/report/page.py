@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import bilevel
-from bilevel.errors import UserError
+from bilevel.durable.files import write_text
+from bilevel.durable.folders import named_errors
 from bilevel.report import palette
 from bilevel.report.blocks import Block, Plots, Section
 
@@ -75,16 +75,9 @@ class Page:
             UserError: the file cannot be written.
         """
         text = self.html()
-        draft = file.with_name(f".{file.name}.{os.getpid()}")
-        try:
+        with named_errors(file, "choose another file", "write the report"):
             file.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(file)
-        except OSError as error:
-            draft.unlink(missing_ok=True)
-            raise UserError(
-                f"cannot write the report to {file}: {error.strerror}; choose another file"
-            ) from error
+            write_text(file, text)
 
 
 def _asset(name: str) -> str:

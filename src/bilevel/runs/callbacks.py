@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from bilevel.runs.minimize import Progress
 
 
-class ProgressBar:
+class Block(ABC):
+    """A callback that is open inside a `with` block."""
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close(error)
+
+    @abstractmethod
+    def open(self) -> None:
+        """Get ready for the first step."""
+
+    @abstractmethod
+    def close(self, error: BaseException | None) -> None:
+        """Release what is open; the error is what ended the block, None if nothing did."""
+
+
+class ProgressBar(Block):
     """A bar with the outer value, the hypergradient's norm and the time that is left.
 
     Use it as a context manager, so that the terminal is left tidy whatever happens:
@@ -21,6 +46,7 @@ class ProgressBar:
 
     def __init__(self, title: str = "minimising", console: Any = None) -> None:
         try:
+            # Only here: rich is an extra, and `minimize` works without it.
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
         except ImportError as error:
@@ -35,16 +61,10 @@ class ProgressBar:
         )
         self._task = self._bar.add_task(title, total=None, note="")
 
-    def __enter__(self) -> ProgressBar:
+    def open(self) -> None:
         self._bar.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self, error: BaseException | None) -> None:
         if error is None:  # a run that stopped early is complete
             done = self._bar.tasks[0].completed
             self._bar.update(self._task, total=done)

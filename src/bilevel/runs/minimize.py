@@ -6,21 +6,23 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from bilevel.algorithms.double_loop import DoubleLoop
-from bilevel.algorithms.state import State
+from bilevel.algorithms.contract import Algorithm, State
 from bilevel.arguments import instance, natural, non_negative, positive_integer
 from bilevel.problem.problem import Problem
 from bilevel.runs.checkpoints.identity import identity_of_run
-from bilevel.runs.checkpoints.keeper import Saved, keeper_in
+from bilevel.runs.checkpoints.keeper import keeper_in
+from bilevel.runs.checkpoints.saved import Saved
+from bilevel.runs.history import Past
+from bilevel.runs.limits import Limits
 from bilevel.runs.progress import Callback as Callback
 from bilevel.runs.progress import Progress as Progress
-from bilevel.runs.result import Past, Result
-from bilevel.runs.run import Limits, Metric, Run
+from bilevel.runs.result import Result
+from bilevel.runs.run import Metric, Run
 
 
 def minimize(
     problem: Problem,
-    algorithm: DoubleLoop,
+    algorithm: Algorithm,
     *,
     steps: int = 100,
     seed: int = 0,
@@ -42,19 +44,21 @@ def minimize(
         algorithm: one of `bilevel.algorithms`.
         steps: K, the number of outer steps in all.
         seed: of all random choices. The same seed gives the same bits.
-        callbacks: called with a `Progress` after each outer step; one that returns True stops
-            the run.
+        callbacks: called with a `Progress` after each outer step; one that returns True ends the
+            run.
         metrics: functions of x and y by name, for the history.
-        tol: stop when the estimated hypergradient's norm is at most this.
+        tol: stop when the hypergradient's norm is at most this. When the estimate says so, the
+            solves are repeated accurately at that x, and the run ends as converged if they agree;
+            else it goes on, or ends as doubtful, with the reason.
         seconds: stop when the steps have taken this long, evaluation excluded.
-        evaluate_every: evaluate f and the metrics at every so-maniest step, and at the last.
-        state: go on from the state of an earlier run (`result.state`), with the same seed. The
-            history, the counts and the seconds begin anew.
-        after: go on after an earlier run (`result.past`), with the same seed. The history, the
-            counts and the seconds go on, too.
-        checkpoint: a folder. If it holds a run that was broken off, that goes on, and ends with
-            the same bits as if it had not been; the result of one that has ended is given at
-            once, or goes on if the limits (steps, tol, seconds) now allow it. See "Long and large
+        evaluate_every: n evaluates f and the metrics at every n-th step, and at the last.
+        state: continue from the state of an earlier run (`result.state`), with the same seed. The
+            history, the counts and the seconds start again from zero.
+        after: continue an earlier run (`result.past`), with the same seed. The history, the
+            counts and the seconds continue, too.
+        checkpoint: a folder. If it holds an interrupted run, that run is resumed, and ends with
+            the same bits as if it had never stopped; one that has ended returns its result at
+            once, or continues if the limits (steps, tol, seconds) now allow it. See "Long and large
             runs" in the README.
         checkpoint_every: seconds between two checkpoints; 0 writes one after each step.
         clock: what tells the seconds. `time.process_time` counts those of the processor, on all
@@ -79,7 +83,7 @@ def minimize(
         (tensor([0.5000, 0.5000]), 'converged')
     """
     instance("problem", problem, Problem, "bilevel.Problem(...)")
-    instance("algorithm", algorithm, DoubleLoop, "bilevel.algorithms.AIDBiO()")
+    instance("algorithm", algorithm, Algorithm, "bilevel.algorithms.AIDBiO()")
     instance("metrics", metrics or {}, Mapping, "{'name': function of x and y}")
     instance("callbacks", callbacks, Iterable, "[function of a Progress]")
     natural("seed", seed)
@@ -97,30 +101,34 @@ def minimize(
         evaluate_every=positive_integer("evaluate_every", evaluate_every),
         clock=clock,
     )
-    run.go_on(Saved(given or run.start()))
+    fresh = Saved(given or run.start(), run.memories())
 
+    # A function: digests of the data are computed only if there is a folder to compare with.
     def identity() -> dict[str, str]:
         start = {"start": None if given is None else given.state}
         return identity_of_run(problem, algorithm, {**run.settings(), **start})
 
+    # One process reads and writes the folder, and tells the others what it has found.
     peers = problem.peers
     with keeper_in(checkpoint if peers.leads else None, checkpoint_every, identity) as keeper:
-        saved = keeper.begin(run.saved())
-        if peers.size > 1:
+        saved = keeper.begin(fresh)
+        if peers.size > 1 and checkpoint is not None:
             saved = Saved.of(peers.told(saved.plain()))
         if checkpoint is not None and saved.past.state.step > steps:
             raise ValueError(
                 f"the run in {checkpoint} is at step {saved.past.state.step} already: steps must "
                 f"be at least that, got {steps}. Choose another folder for a shorter run."
             )
-        status = run.go_on(saved)
+        status = run.go_on(saved, fresh.past.state)
         while status is None:
             try:
                 status = run.advance()
             except KeyboardInterrupt:
+                # In the middle of a step there is nothing whole: the last checkpoint serves.
                 if run.is_whole:
                     keeper.keep(run.saved())
                 raise
+            # Also at the end, so that a second call gives the result at once.
             if status is not None or keeper.is_due():
                 keeper.keep(run.saved(status))
     return run.result(status)

@@ -9,9 +9,9 @@ from torch import Tensor
 from bilevel.arguments import instance, natural
 from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
-from bilevel.hypergradients.base import Differentiation, Estimate
+from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.numerics.vectors import norm
-from bilevel.oracles import CountingOracle, Counts, Oracle, at_step, make_oracle
+from bilevel.oracles import Counts, Oracle, Views
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
 from bilevel.record import Record
@@ -59,7 +59,7 @@ def solve_inner(
     y: Variables | None = None,
     seed: int = 0,
 ) -> Inner:
-    """Solve min_y g(x, y) from y (the problem's y0 if None), by Newton-CG unless told.
+    """Solve min_y g(x, y) from y (the problem's y0 if None), by Newton-CG unless told otherwise.
 
     Example:
         >>> import torch, bilevel
@@ -70,12 +70,13 @@ def solve_inner(
         tensor([3.])
     """
     _check(problem, inner)
-    oracle = at_step(make_oracle(problem, natural("seed", seed)), 0)
+    oracle = Views(problem, natural("seed", seed)).at(0).whole
     flat = problem.x_structure.point(x)
     start = problem.y0.clone() if y is None else problem.y_structure.point(y)
     with problem.untouched(seed):
         found = (inner or NewtonCG()).solve(oracle, flat, start, oracle.streams(0))
-        size = norm(oracle.inner_gradient(flat, found.y))
+        # On all rows, whatever batches the solver has drawn.
+        size = norm(oracle.inner(flat, found.y).gradient())
     return Inner(problem.y_structure.unflatten(found.y), size, str(found.status), found.steps)
 
 
@@ -106,13 +107,14 @@ def hypergradient(
         (tensor([18.]), 0.0, 1)
     """
     _check(problem, inner)
-    whole = make_oracle(problem, natural("seed", seed))
-    counting = CountingOracle(whole)
-    bare, oracle = at_step(whole, 0), at_step(counting, 0)
+    views = Views(problem, natural("seed", seed))
+    oracle = views.at(0).whole
     flat_x, flat_y = problem.x_structure.point(x), problem.y_structure.point(y)
     with problem.untouched(seed):
         estimate = _estimate(oracle, flat_x, flat_y, method or AID(), inner)
-        residual, inner_gradient_norm = _diagnose(bare, flat_x, estimate)
+        # Before the diagnostics below, which are no part of the estimate.
+        counts = views.counts
+        residual, inner_gradient_norm = _diagnose(oracle, flat_x, estimate)
     return Hypergradient(
         value=problem.x_structure.unflatten(estimate.value),
         y=problem.y_structure.unflatten(estimate.inner.y),
@@ -120,7 +122,7 @@ def hypergradient(
         residual=residual,
         inner_gradient_norm=inner_gradient_norm,
         status=str(estimate.linear.status),
-        counts=counting.counts,
+        counts=counts,
     )
 
 
@@ -130,7 +132,8 @@ def _estimate(
     instance("method", method, Differentiation, "bilevel.AID() or bilevel.ITD()")
     streams = oracle.streams(0)
     if inner is not None:
-        return method.estimate(oracle, x, y, None, inner, streams)
+        return method.estimate(oracle, Stand(x, y), inner, streams)
+    # Implicit methods take any y as it is; only the others need steps to differentiate.
     if isinstance(method, AID | AccurateAID):
         return method.at(oracle, x, InnerSolution(y, InnerStatus.STEP_LIMIT, 0), None, streams)
     raise ValueError(
@@ -146,6 +149,7 @@ def _check(problem: Problem, inner: InnerSolver | None) -> None:
 
 
 def _diagnose(oracle: Oracle, x: Tensor, estimate: Estimate) -> tuple[float, float]:
+    # On all rows, also for sampled methods: this is the yardstick, not the estimate.
     around = oracle.linearize(x, estimate.inner.y)
-    _, outer_y = oracle.outer_gradient(x, estimate.inner.y)
+    _, outer_y = oracle.outer(x, estimate.inner.y).gradient()
     return norm(outer_y - around.hvp(estimate.linear.v)), norm(around.gradient())

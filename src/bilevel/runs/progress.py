@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bilevel.algorithms.state import State
+from bilevel.algorithms.contract import State
 from bilevel.problem.structure import Variables
-from bilevel.runs.result import HistoryRecord
+from bilevel.runs.history import HistoryRecord
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Progress:
         record: the step's record.
         steps: how many steps the run will take at most.
         x, y: copies of the variables, in the user's structures.
-        state: all of it; do not write into it.
+        state: all of it, copied: working on it in place moves nothing.
     """
 
     record: HistoryRecord
@@ -34,7 +34,7 @@ Callback = Callable[[Progress], bool | None]
 
 
 class StatefulCallback(ABC):
-    """A callback with a memory that goes into the checkpoint, and comes back when a run goes on.
+    """A callback with a memory, which is kept in checkpoints and restored when a run is resumed.
 
     Example:
         >>> class Lowest(StatefulCallback):
@@ -58,4 +58,4 @@ class StatefulCallback(ABC):
 
     @abstractmethod
     def remember(self, memory: dict[str, Any]) -> None:
-        """Be as when `memory` gave this."""
+        """Restore what `memory` returned."""

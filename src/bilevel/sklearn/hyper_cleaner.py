@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_X_y
 
 from bilevel.apps.cleaning.engine import clean
-from bilevel.models.softmax.form import add_bias
+from bilevel.models.softmax.problem import add_bias
 from bilevel.sklearn.linear import Array, LinearSoftmax
 
 
+@dataclass(repr=False, eq=False)  # scikit-learn has its own
 class HyperCleaner(LinearSoftmax):
     """A linear classifier for data with wrong labels, helped by a few trusted rows.
 
@@ -23,10 +25,10 @@ class HyperCleaner(LinearSoftmax):
             before (`StandardScaler` in a pipeline).
         algorithm: any name in `bilevel.algorithms.registry()`.
         steps: the most outer steps.
-        patience: stop after so many steps without gain on trusted rows that are held back.
+        patience: stop after this many steps without gain on the held-out trusted rows.
         hold_back: which fraction of the trusted rows is held back.
         untrusted_validation: if `fit` is given no trusted rows, this fraction of the rows takes
-            their part, wrong labels and all: better than nothing, if few are wrong.
+            their place, wrong labels and all: better than nothing, if few are wrong.
         random_state: a seed or a RandomState.
 
     Attributes:
@@ -51,23 +53,13 @@ class HyperCleaner(LinearSoftmax):
         True
     """
 
-    def __init__(
-        self,
-        ridge: float = 1e-3,
-        algorithm: str = "aid-bio",
-        steps: int = 30,
-        patience: int = 2,
-        hold_back: float = 0.2,
-        untrusted_validation: float = 0.3,
-        random_state: Any = None,
-    ) -> None:
-        self.ridge = ridge
-        self.algorithm = algorithm
-        self.steps = steps
-        self.patience = patience
-        self.hold_back = hold_back
-        self.untrusted_validation = untrusted_validation
-        self.random_state = random_state
+    ridge: float = 1e-3
+    algorithm: str = "aid-bio"
+    steps: int = 30
+    patience: int = 2
+    hold_back: float = 0.2
+    untrusted_validation: float = 0.3
+    random_state: Any = None
 
     def fit(
         self,
@@ -86,48 +78,31 @@ class HyperCleaner(LinearSoftmax):
             trusted: a mask of the rows of X whose labels are right.
         """
         rows, labels = self._checked(X, y)
-        seed = self._seed(self.random_state)
-        if X_trusted is not None:
-            X_trusted, y_trusted = check_X_y(
-                X_trusted, y_trusted, accept_sparse="csr", dtype=rows.dtype
-            )
-            self._check_known(y_trusted)
-            mask = np.zeros(len(labels), dtype=bool)
-            good_rows, good_labels = add_bias(X_trusted), y_trusted
+        options = self._options()
+        fraction, doubtful = options.pop("untrusted_validation"), np.ones(len(labels), dtype=bool)
+        if X_trusted is None:
+            doubtful = ~self._mask(trusted, len(labels), fraction, options["seed"])
+            good = rows[~doubtful], labels[~doubtful]
         else:
-            mask = self._mask(trusted, len(labels), seed)
-            good_rows, good_labels = rows[mask], labels[mask]
-        found = clean(
-            rows[~mask],
-            np.searchsorted(self.classes_, labels[~mask]),
-            good_rows,
-            np.searchsorted(self.classes_, good_labels),
-            classes=len(self.classes_),
-            ridge=self.ridge,
-            algorithm=self.algorithm,
-            steps=self.steps,
-            patience=self.patience,
-            hold_back=self.hold_back,
-            seed=seed,
-        )
-        self._set_coefficients(found.coefficients)
-        self.n_iter_ = len(found.held_back_loss)
+            good = self._trusted(X_trusted, y_trusted, rows.dtype)
+        found = clean(rows[doubtful], labels[doubtful], *good, **options)
+        self._keep(found)
         self.sample_weight_ = np.ones(len(labels))
-        self.sample_weight_[~mask] = found.weights
+        self.sample_weight_[doubtful] = found.weights
         probabilities = self.predict_proba(X)
-        numbers = np.searchsorted(self.classes_, labels)[:, None]
-        self.label_quality_ = np.take_along_axis(probabilities, numbers, 1)[:, 0]
+        self.label_quality_ = np.take_along_axis(probabilities, labels[:, None], 1)[:, 0]
         self.likely_label_ = self.classes_[probabilities.argmax(1)]
         self.label_issues_ = np.zeros(len(labels), dtype=bool)
-        self.label_issues_[~mask] = found.flagged
+        self.label_issues_[doubtful] = found.flagged
         return self
 
-    def _check_known(self, labels: Array) -> None:
-        unknown = sorted(set(np.unique(labels)) - set(self.classes_))
-        if unknown:
+    def _trusted(self, X: Any, y: Any, dtype: Any) -> tuple[Any, Array]:
+        X, y = check_X_y(X, y, accept_sparse="csr", dtype=dtype)
+        if unknown := sorted(set(np.unique(y)) - set(self.classes_)):
             raise ValueError(f"y_trusted has labels that y does not have: {unknown}")
+        return add_bias(X), np.searchsorted(self.classes_, y)
 
-    def _mask(self, trusted: Any, rows: int, seed: int) -> Array:
+    def _mask(self, trusted: Any, rows: int, fraction: float, seed: int) -> Array:
         if trusted is not None:
             mask = np.asarray(trusted, dtype=bool)
             if mask.shape != (rows,):
@@ -138,9 +113,8 @@ class HyperCleaner(LinearSoftmax):
                     "one not"
                 )
             return mask
-        if rows < 4:
-            raise ValueError(f"cleaning needs at least 4 rows (n_samples), got {rows}")
+        self._check_enough(rows)
         mask = np.zeros(rows, dtype=bool)
-        count = min(max(2, round(self.untrusted_validation * rows)), rows - 1)
+        count = min(max(2, round(fraction * rows)), rows - 1)
         mask[np.random.default_rng(seed).permutation(rows)[:count]] = True
         return mask

@@ -11,20 +11,22 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bilevel.models.softmax.form import add_bias
+from bilevel.apps.cleaning import Cleaning
+from bilevel.apps.penalties import Penalties
+from bilevel.models.softmax.problem import add_bias
 
 Array = np.ndarray[Any, Any]
+_DTYPES = (np.float64, np.float32)
+_FEWEST = 4  # rows, so that each part of a split has two
 
 
 class LinearSoftmax(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Predictions of a fitted softmax regression. Abstract: it has no `fit`."""
 
-    classes_: Array
-    coef_: Array
-    intercept_: Array
+    random_state: Any
 
     def decision_function(self, X: Any) -> Array:
-        """Log-odds: of the second class if there are two, else one column a class."""
+        """Log-odds: of the second class if there are two, else one column per class."""
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
@@ -43,7 +45,7 @@ class LinearSoftmax(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(X @ self.coef_.T + self.intercept_)
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Array]:
-        """Features with a column of ones, and labels as they came; sets `classes_`."""
+        """Features with a column of ones, and labels as numbers; sets `classes_`."""
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=_DTYPES)
         check_classification_targets(y)
         self.classes_ = np.unique(y)
@@ -52,18 +54,27 @@ class LinearSoftmax(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{type(self).__name__} needs at least 2 classes in y, got only one class: "
                 f"{self.classes_.tolist()}"
             )
-        return add_bias(X), y
+        return add_bias(X), np.searchsorted(self.classes_, y)
 
-    def _set_coefficients(self, W: Array) -> None:
+    def _check_enough(self, rows: int) -> None:
+        """To split them at random."""
+        if rows < _FEWEST:
+            raise ValueError(
+                f"{type(self).__name__} needs at least {_FEWEST} rows (n_samples), got {rows}"
+            )
+
+    def _options(self) -> dict[str, Any]:
+        """The parameters under the names that the engines know them by."""
+        options = self.get_params()
+        random = check_random_state(options.pop("random_state"))
+        return {**options, "classes": len(self.classes_), "seed": int(random.randint(2**31 - 1))}
+
+    def _keep(self, found: Cleaning | Penalties) -> None:
+        W = found.coefficients
         self.coef_, self.intercept_ = np.ascontiguousarray(W[:-1].T), W[-1].copy()
-
-    def _seed(self, random_state: Any) -> int:
-        return int(check_random_state(random_state).randint(2**31 - 1))
+        self.n_iter_ = len(found.held_back_loss)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-_DTYPES = (np.float64, np.float32)

@@ -1,17 +1,17 @@
-"""Logistic regression with one penalty a feature, as a scikit-learn estimator."""
+"""Logistic regression with one penalty per feature, as a scikit-learn estimator."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
-
-import numpy as np
 
 from bilevel.apps.penalties import learn_penalties
 from bilevel.sklearn.linear import LinearSoftmax
 
 
+@dataclass(repr=False, eq=False)  # scikit-learn has its own
 class PenalizedLogisticRegression(LinearSoftmax):
-    """Softmax regression whose L2 penalties, one a feature, are learned on a validation split.
+    """Softmax regression whose L2 penalties, one per feature, are learned on a validation split.
 
     min (1/n) Σ ℓ(w; a_i, b_i) + (1/cp) Σ_jk exp(λ_j) w_jk², with λ from the bilevel problem. Made
     for hundreds of thousands of sparse features, where no grid search could go.
@@ -21,7 +21,7 @@ class PenalizedLogisticRegression(LinearSoftmax):
             is fitted on all rows.
         hold_back: the fraction of those that is kept aside, to stop before over-fitting.
         steps: the most outer steps.
-        patience: stop after so many steps without gain on the rows held back.
+        patience: stop after this many steps without gain on the held-out rows.
         outer_lr: how far λ may move in an outer step.
         random_state: a seed or a RandomState.
 
@@ -38,41 +38,18 @@ class PenalizedLogisticRegression(LinearSoftmax):
         ((64,), True)
     """
 
-    def __init__(
-        self,
-        validation: float = 0.5,
-        hold_back: float = 0.2,
-        steps: int = 30,
-        patience: int = 2,
-        outer_lr: float = 0.5,
-        random_state: Any = None,
-    ) -> None:
-        self.validation = validation
-        self.hold_back = hold_back
-        self.steps = steps
-        self.patience = patience
-        self.outer_lr = outer_lr
-        self.random_state = random_state
+    validation: float = 0.5
+    hold_back: float = 0.2
+    steps: int = 30
+    patience: int = 2
+    outer_lr: float = 0.5
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn the penalties and the model."""
         rows, labels = self._checked(X, y)
-        if len(labels) < 4:
-            raise ValueError(
-                f"learning penalties needs at least 4 rows (n_samples), got {len(labels)}"
-            )
-        found = learn_penalties(
-            rows,
-            np.searchsorted(self.classes_, labels),
-            classes=len(self.classes_),
-            validation=self.validation,
-            hold_back=self.hold_back,
-            steps=self.steps,
-            patience=self.patience,
-            outer_lr=self.outer_lr,
-            seed=self._seed(self.random_state),
-        )
-        self._set_coefficients(found.coefficients)
+        self._check_enough(len(labels))
+        found = learn_penalties(rows, labels, **self._options())
+        self._keep(found)
         self.log_penalties_ = found.log_penalties[:-1]
-        self.n_iter_ = len(found.held_back_loss)
         return self

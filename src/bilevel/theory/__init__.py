@@ -1,10 +1,11 @@
 """The paper's analysis as something to run: constants, settings, error bounds."""
 
 from bilevel.numerics.lanczos import Spectrum, extreme_eigenvalues
-from bilevel.theory.constants import Constant, Constants, Kind
+from bilevel.problem.constants import Constant, Kind
+from bilevel.theory.constants import Constants
 from bilevel.theory.estimates import estimate
 from bilevel.theory.plans import Plan, plan
-from bilevel.theory.start import plan_for
+from bilevel.theory.start import aid_bio, itd_bio, plan_for, stocbio
 
 __all__ = [
     "Constant",
@@ -12,8 +13,11 @@ __all__ = [
     "Kind",
     "Plan",
     "Spectrum",
+    "aid_bio",
     "estimate",
     "extreme_eigenvalues",
+    "itd_bio",
     "plan",
     "plan_for",
+    "stocbio",
 ]

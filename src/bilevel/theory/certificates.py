@@ -1,4 +1,4 @@
-"""How far a hypergradient can be from the truth, from what was measured and the constants."""
+"""Bounds on a hypergradient's error, from what was measured and the constants."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from bilevel.hypergradients.base import Differentiation
 from bilevel.hypergradients.itd import ITD
 from bilevel.hypergradients.starts import GivenStart
 from bilevel.numerics.vectors import norm
-from bilevel.oracles import at_step, make_oracle
+from bilevel.oracles import Views
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
 from bilevel.record import Record
 from bilevel.runs.once import hypergradient
+from bilevel.runs.result import Result
 from bilevel.solvers.inner.base import InnerSolver
 from bilevel.solvers.inner.gradient_descent import GradientDescent
 from bilevel.solvers.linear.cg import CG
 from bilevel.solvers.linear.sampled_neumann import SampledNeumann
+from bilevel.solvers.measured import Rate
 from bilevel.theory import Constants, estimate
 
 _CAREFUL = AID(CG(steps=500, tol=1e-8))
@@ -66,16 +68,16 @@ class Certificate(Record):
 
 
 def certify(
-    problem: Problem,
-    x: Variables,
-    y: Variables,
+    problem: Problem | Result,
+    x: Variables | None = None,
+    y: Variables | None = None,
     method: Differentiation | None = None,
     inner: InnerSolver | None = None,
     *,
     constants: Constants | None = None,
     seed: int = 0,
 ) -> Certificate:
-    """Estimate ∇Φ(x) as `hypergradient` does, and bound its error.
+    """Estimate ∇Φ(x) as `hypergradient` does, and bound its error: `certify(result)`.
 
     AID: with e = ‖∇y g(x, y)‖/μ ≥ ‖y − y*‖, r the residual of the linear solve, and
     d = (ρ(‖v‖ + r/μ) + L_fy) e/μ ≥ ‖v̂ − v*‖, where v̂ solves the system at y,
@@ -91,7 +93,8 @@ def certify(
     rate of gradient descent on twice differentiable losses, q in place of √q.
 
     Args:
-        problem, x, y, method, inner, seed: as for `hypergradient`. Without a method, y is taken
+        problem: the problem, or the result of a run, whose problem, x and y are meant.
+        x, y, method, inner, seed: as for `hypergradient`. Without a method, y is taken
             as it is and the linear system is solved by CG to 1e-8.
         constants: of `bilevel.theory.estimate` at x and at the y that the inner solver ends with;
             by default it is called there.
@@ -102,14 +105,19 @@ def certify(
         >>> I = torch.eye(2).double()
         >>> problem = bilevel.quadratic_problem(H, I, I[0], I, I[1])
         >>> off = bilevel.certify(problem, I[0], torch.tensor([1.9, 0.0]).double())
-        >>> truth = problem.closed_form.hypergradient(I[0])
+        >>> truth = problem.model.hypergradient(I[0])
         >>> value = bilevel.hypergradient(problem, I[0], torch.tensor([1.9, 0.0]).double()).value
         >>> bool((value - truth).norm() <= off.error), off.rigorous
         (True, True)
 
     Reference: the paper, lemmas "AID" and "ITD" of the appendix, Proposition 3.
     """
+    if isinstance(problem, Result):
+        end = problem
+        return certify(end.problem, end.x, end.y, method, inner, constants=constants, seed=seed)
     instance("problem", problem, Problem, "bilevel.Problem(...)")
+    if x is None or y is None:
+        raise ValueError("say where: certify(problem, x, y), or certify(result)")
     method = method or _CAREFUL
     if isinstance(method, ITD):
         return _of_itd(problem, x, y, method, inner, constants, seed)
@@ -139,9 +147,9 @@ def _of_aid(
     short = found.residual / mu
     size = norm(problem.y_structure.flatten(found.v)) + short
     if sampled is not None:
-        _check_step("neumann lr", sampled.lr, c)
+        eta = _checked_step("neumann lr", sampled.lr, c)
         size = _At(problem, x, found.y, seed).outer_y() / mu
-        short = (1 - sampled.lr * mu) ** (sampled.terms + 1) * size
+        short = (1 - eta * mu) ** (sampled.terms + 1) * size
     e = found.inner_gradient_norm / mu
     d = (c.rho.value * size + c.L_fy.value) * e / mu
     of_y = c.L_fx.value * e + c.cross.value * d + c.tau.value * e * (size + d)
@@ -166,8 +174,8 @@ def _of_itd(
         )
     found = hypergradient(problem, x, y, method, inner, seed)
     c = constants or estimate(problem, x, found.y, seed=seed)
-    mu, alpha, D = _positive(c), inner.lr, inner.steps
-    _check_step("inner lr", alpha, c)
+    mu, D = _positive(c), inner.steps
+    alpha = _checked_step("inner lr", inner.lr, c)
     q = 1 - alpha * mu
     e0 = _At(problem, x, y, seed).inner_y() / mu
     p = (c.cross.value + c.tau.value * e0) / mu  # the path stays within e0 of y*
@@ -187,11 +195,14 @@ def _positive(c: Constants) -> float:
     return c.mu.value
 
 
-def _check_step(name: str, lr: float, c: Constants) -> None:
+def _checked_step(name: str, lr: Rate, c: Constants) -> float:
+    if not isinstance(lr, int | float):
+        raise ValueError(f"a certificate needs {name} as a number, got {lr!r}")
     if lr * c.L_g.value > 1 + 1e-9:
         raise ValueError(
             f"{name} = {lr} is above 1/L = {1 / c.L_g.value:.3g}: the bound needs at most that"
         )
+    return lr
 
 
 class _At:
@@ -200,12 +211,12 @@ class _At:
     def __init__(self, problem: Problem, x: Variables, y: Variables, seed: int) -> None:
         self._problem, self._seed = problem, natural("seed", seed)
         self._x, self._y = problem.x_structure.point(x), problem.y_structure.point(y)
-        self._oracle = at_step(make_oracle(problem, seed), 0)
+        self._oracle = Views(problem, seed).at(0).whole
 
     def outer_y(self) -> float:
         with self._problem.untouched(self._seed):
-            return norm(self._oracle.outer_gradient(self._x, self._y)[1])
+            return norm(self._oracle.outer(self._x, self._y).gradient()[1])
 
     def inner_y(self) -> float:
         with self._problem.untouched(self._seed):
-            return norm(self._oracle.inner_gradient(self._x, self._y))
+            return norm(self._oracle.inner(self._x, self._y).gradient())

@@ -12,7 +12,7 @@ from bilevel.arguments import instance, natural
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation
 from bilevel.numerics.vectors import norm
-from bilevel.oracles import Oracle, at_step, make_oracle
+from bilevel.oracles import Oracle, Views
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
 from bilevel.record import Record
@@ -85,7 +85,7 @@ def check_hypergradient(
         (True, 'dense Hessian')
     """
     instance("problem", problem, Problem, "bilevel.Problem(...)")
-    oracle = at_step(make_oracle(problem, natural("seed", seed)), 0)
+    oracle = Views(problem, natural("seed", seed)).at(0).whole
     flat = problem.x_structure.point(x)
     with problem.untouched(seed):
         exact = _solve(oracle, flat, problem.y0)
@@ -118,7 +118,7 @@ def _solve(oracle: Oracle, x: Tensor, y: Tensor) -> InnerSolution:
 
 
 def _phi(oracle: Oracle, x: Tensor, y: Tensor) -> Tensor:
-    return oracle.outer_value(x, _solve(oracle, x, y).y)
+    return oracle.outer(x, _solve(oracle, x, y).y).value()
 
 
 def _directions(x: Tensor, seed: int) -> Tensor:

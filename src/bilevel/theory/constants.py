@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from enum import StrEnum
 
-from bilevel.arguments import non_negative
+from bilevel.problem.constants import Constant, Kind
 from bilevel.record import Record
-
-
-class Kind(StrEnum):
-    """How far a constant can be trusted."""
-
-    EXACT = "exact"
-    BOUND = "bound"  # valid wherever the text says, but not the best possible
-    ESTIMATE = "estimate"  # from samples around a point: the truth may be worse
-
-
-@dataclass(frozen=True)
-class Constant(Record):
-    """A number, and what it rests on."""
-
-    value: float
-    kind: Kind
-    how: str
-
-    def __post_init__(self) -> None:
-        non_negative(f"a constant ({self.how})", self.value)
 
 
 @dataclass(frozen=True)
@@ -35,19 +13,19 @@ class Constants(Record):
     """What the analysis of a bilevel problem needs to know of it.
 
     The paper has one L for all, and Lipschitz constants for (x, y) together; here are their
-    parts, because a step size or a certificate needs only some of them. Two more it gets for
-    nothing: ∇y f moves with x as ∇x f does with y (L_fx), and ∇²y g as ∇x∇y g does (τ).
+    parts, because a step size or a certificate needs only some of them. Two more come for free:
+    ∇y f moves with x as ∇x f does with y (L_fx), and ∇²y g as ∇x∇y g does (τ).
 
     Args:
         mu: μ, g(x, ·) is μ-strongly convex.
-        L_g: ∇y g is so Lipschitz in y: ‖∇²y g‖.
+        L_g: the Lipschitz constant of ∇y g in y: ‖∇²y g‖.
         cross: ‖∇x∇y g‖.
-        L_fx, L_fy: ∇x f and ∇y f are so Lipschitz in y.
-        L_xx: ∇x f is so Lipschitz in x.
+        L_fx, L_fy: those of ∇x f and ∇y f in y.
+        L_xx: that of ∇x f in x.
         M: ‖∇f‖.
-        rho: ρ, ∇²y g is so Lipschitz in y.
-        tau: τ, ∇x∇y g is so Lipschitz in y.
-        tau_x: ∇x∇y g is so Lipschitz in x.
+        rho: ρ, that of ∇²y g in y.
+        tau: τ, that of ∇x∇y g in y.
+        tau_x: that of ∇x∇y g in x.
         sigma: σ, the root mean squared distance of one row's ∇y G from ∇y g.
     """
 
@@ -88,6 +66,3 @@ class Constants(Record):
         lines = [f"{name:6} {c.value:<12.4g} {c.kind:9} {c.how}" for name, c in rows]
         summary = f"L = {self.L:.4g}, κ = L/μ = {self.kappa:.4g}"
         return "\n".join([*lines, summary])
-
-
-Known = Mapping[str, Constant]

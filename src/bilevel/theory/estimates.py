@@ -8,15 +8,13 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import natural, positive, positive_integer
-from bilevel.models.quadratic import QuadraticForm
-from bilevel.models.softmax.bounds import softmax_constants
-from bilevel.models.softmax.form import SoftmaxForm
 from bilevel.numerics.lanczos import extreme_eigenvalues
 from bilevel.numerics.vectors import norm
-from bilevel.oracles import Oracle, at_step, make_oracle
+from bilevel.oracles import Oracle, Views
+from bilevel.problem.constants import Constant, Kind, Known
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
-from bilevel.theory.constants import Constant, Constants, Kind, Known
+from bilevel.theory.constants import Constants
 
 
 def estimate(
@@ -54,41 +52,15 @@ def estimate(
     positive("radius", radius)
     positive_integer("samples", samples)
     positive_integer("lanczos_steps", lanczos_steps)
-    oracle = at_step(make_oracle(problem, natural("seed", seed)), 0)
+    oracle = Views(problem, natural("seed", seed)).at(0).whole
     flat_x, flat_y = problem.x_structure.point(x), problem.y_structure.point(y)
     with problem.untouched(seed):
-        known = _known(problem, flat_x, flat_y)
+        known = {} if problem.model is None else problem.model.constants(flat_x, flat_y)
         around = _Neighbourhood(oracle, flat_x, flat_y, radius, samples, seed)
         spectrum = {} if known.keys() >= _SPECTRUM else around.spectrum(lanczos_steps)
         differences = {} if known.keys() >= _DIFFERENCES else around.differences()
         found = {**differences, "sigma": around.noise(), **spectrum, **known}
     return Constants(**found)
-
-
-def _known(problem: Problem, x: Tensor, y: Tensor) -> Known:
-    form = problem.closed_form
-    if isinstance(form, SoftmaxForm):
-        return softmax_constants(form, x, y)
-    if isinstance(form, QuadraticForm):
-        return _quadratic_constants(form)
-    return {}
-
-
-def _quadratic_constants(form: QuadraticForm) -> Known:
-    eigenvalues = torch.linalg.eigvalsh(form.mean_hessian)
-    numbers = {
-        "mu": float(eigenvalues[0]),
-        "L_g": float(eigenvalues[-1]),
-        "cross": float(torch.linalg.matrix_norm(form.J, 2)),
-        "L_fx": 0.0,
-        "L_fy": float(torch.linalg.matrix_norm(form.F, 2)),
-        "L_xx": form.r,
-        "rho": 0.0,
-        "tau": 0.0,
-        "tau_x": 0.0,
-    }
-    how = "of the matrices"
-    return {name: Constant(max(v, 0.0), Kind.EXACT, how) for name, v in numbers.items()}
 
 
 _SPECTRUM = {"mu", "L_g"}
@@ -163,12 +135,12 @@ class _Neighbourhood:
         count = min(4 * self._samples, rows)
         drawn = streams.rows("inner", count)
         assert drawn is not None
-        own = (self._oracle.inner_gradient(self._x, self._y, row[None]) for row in drawn)
+        own = (self._oracle.inner(self._x, self._y, row[None]).gradient() for row in drawn)
         mean = sum(norm(gradient - whole) ** 2 for gradient in own) / count
         return Constant(math.sqrt(mean), Kind.ESTIMATE, f"here, over {count} of {rows} rows")
 
     def _outer(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        of_x, of_y = self._oracle.outer_gradient(x, y)
+        of_x, of_y = self._oracle.outer(x, y).gradient()
         return self._oracle.pull(x, of_x), of_y
 
     def _pull(self, covector: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ def smoothness(c: Letters) -> float:
 
 
 def sensitivity(c: Letters) -> float:
-    """L + L²/μ + Mτ/μ + LMρ/μ²: how much of ‖y − y*‖ the hypergradient feels (Lemma 7)."""
+    """L + L²/μ + Mτ/μ + LMρ/μ²: how strongly the hypergradient depends on ‖y − y*‖ (Lemma 7)."""
     return c.L + c.L**2 / c.mu + c.M * c.tau / c.mu + c.L * c.M * c.rho / c.mu**2
 
 
@@ -74,7 +74,7 @@ def linear_sensitivity(c: Letters) -> float:
 
 
 def gamma_v(c: Letters) -> float:
-    """24L²κ, what ‖v⁰ − v*‖² has in the AID lemma beside Γ for ‖y⁰ − y*‖².
+    """24L²κ, the factor of ‖v⁰ − v*‖² in the AID lemma, next to Γ for ‖y⁰ − y*‖².
 
     The paper has 6 for 24, from a bound of CG without its factor 2.
     """

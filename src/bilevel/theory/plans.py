@@ -79,7 +79,7 @@ def plan(
     """The settings with which the paper guarantees an ε-stationary point.
 
     They are safe and slow: κ³ and more enters. Use them to see what the theory promises, and
-    the algorithms' own "auto" settings to work.
+    the algorithms' default settings to work.
 
     Args:
         constants: of `estimate`. Theorem 3 assumes them of each row's loss, not of the mean.

@@ -18,7 +18,8 @@ import bilevel
 from bilevel.algorithms import registry
 from bilevel.apps.holdout import LabelledRows, fit_softmax
 from bilevel.datasets import corrupt
-from bilevel.models.softmax.form import Ridge, SigmoidWeights, add_bias, softmax_problem
+from bilevel.models.softmax.form import Ridge, SigmoidWeights
+from bilevel.models.softmax.problem import add_bias, softmax_problem
 from bilevel.runs.minimize import Progress
 from bilevel.runs.result import Status
 
@@ -141,7 +142,7 @@ def test_the_first_step_without_a_gain_of_a_hundredth_ends_a_run_without_patienc
 def test_a_split_has_both_parts_whatever_the_fraction() -> None:
     rows = LabelledRows.of(np.eye(5), np.arange(5))
     for fraction, held in ((0.01, 1), (0.4, 2), (0.99, 4)):
-        rest, part = rows.split(fraction, seed=0)
+        rest, part = rows.split("validation", fraction, seed=0)
         assert len(part.labels) == held
         assert sorted([*rest.labels, *part.labels]) == list(range(5))
 

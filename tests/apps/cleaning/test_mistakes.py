@@ -55,8 +55,11 @@ def assert_refused(clean: Command, message: str, *arguments: str) -> None:
         (("train.csv",), "no trusted rows: give a file with --trusted, or --trusted-column"),
         (("train.csv", "--trusted-column", "ok"), "train.csv has no column 'ok'"),
         (("train.csv", "--trusted-column", "label"), "no column 'label' to mark trusted rows"),
-        ((*FILES, "--trusted-column", "colour"), "--trusted or by --trusted-column, not by both"),
-        ((*FILES, "--trusted-fraction", "0.5"), "0.5 is of the rows that --trusted-column marks"),
+        ((*FILES, "--trusted-column", "colour"), "--trusted or with --trusted-column, not both"),
+        (
+            (*FILES, "--trusted-fraction", "0.5"),
+            "0.5 applies to the rows that --trusted-column marks",
+        ),
         ((*FILES, "--algorithm", "adam"), "no algorithm 'adam'; there are aid-bio, aid-cg"),
         ((*FILES, "--ridge", "nan"), "--ridge"),
         ((*FILES, "--ridge", "inf"), "--ridge must be a positive number, got inf"),
@@ -96,18 +99,22 @@ def same(frame: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("train", "trusted", "message"),
     [
-        (same, put("label", "dog"), "unknown to train.csv: ['dog']; there are ['ant'"),
-        (put("label", "dog"), same, "unknown to trusted.csv: ['dog']; add trusted rows"),
+        (same, put("label", "dog"), "do not occur in train.csv: ['dog']; there are ['ant'"),
+        (put("label", "dog"), same, "do not occur in trusted.csv: ['dog']; add trusted rows"),
         (put("label", None), same, "train.csv has no label in 1 rows (the first is row 4)"),
         (same, put("label", "NA"), "trusted.csv has no label in 1 rows (the first is row 4)"),
         (lambda f: f.assign(label="ant"), lambda f: f.assign(label="ant"), "only one class, 'ant'"),
         (lambda f: f.assign(width=None), same, "'width' of train.csv has no values at all"),
         (same, lambda f: f.assign(width=None), "'width' of trusted.csv has no values at all"),
-        (put("width", "wide"), same, "in 1 rows text (first in row 4: 'wide'): mend them, or use"),
-        (same, put("width", "wide"), "'width' of trusted.csv holds numbers, but in 1 rows text"),
+        (
+            put("width", "wide"),
+            same,
+            "text in 1 rows (first in row 4: 'wide'): correct them, or use",
+        ),
+        (same, put("width", "wide"), "'width' of trusted.csv holds numbers, but text in 1 rows"),
         (same, lambda f: f.assign(width="wide"), "numbers in train.csv, but text in trusted.csv"),
-        (put("width", "-inf"), same, "infinite or immense numbers (first in row 4: -inf)"),
-        (same, put("height", 1e300), "immense numbers (first in row 4: 1e+300)"),
+        (put("width", "-inf"), same, "infinite or huge numbers (first in row 4: -inf)"),
+        (same, put("height", 1e300), "huge numbers (first in row 4: 1e+300)"),
         (lambda f: f.head(0), same, "train.csv has a header but no rows"),
         (same, lambda f: f.head(0), "trusted.csv has a header but no rows"),
         (
@@ -140,7 +147,11 @@ def test_wrong_tables_are_refused(
         ([True, False] * 15, ("--trusted-fraction", "0"), "--trusted-fraction 0 takes none"),
         ([True, False] * 15, ("--trusted-fraction", "nan"), "--trusted-fraction"),
         ([True, False] * 15, ("--trusted-fraction", "2"), "--trusted-fraction"),
-        ([True, *[False] * 29], (), "unknown to the trusted rows of train.csv: ['bee', 'cat']"),
+        (
+            [True, *[False] * 29],
+            (),
+            "do not occur in the trusted rows of train.csv: ['bee', 'cat']",
+        ),
     ],
 )
 def test_wrong_marks_are_refused(
@@ -161,8 +172,8 @@ def test_wrong_marks_are_refused(
         ("bad.csv", b"a,label\n1,\xff\xfe\n", "bad.csv cannot be read as csv: 'utf-8' codec"),
         ("bad.csv", b"a;label\n1;x\n", "bad.csv has no column 'label'; it has a;label"),
         ("bad.parquet", b"PAR1 and so on", "bad.parquet cannot be read as parquet"),
-        ("bad.npz", b"PK\x03\x04 and so on", "bad.npz is no NPZ file, or a broken one"),
-        ("bad.npz", b"nothing of the kind", "bad.npz is no NPZ file, or a broken one"),
+        ("bad.npz", b"PK\x03\x04 and so on", "bad.npz is not a valid NPZ file"),
+        ("bad.npz", b"nothing of the kind", "bad.npz is not a valid NPZ file"),
         ("bad.json", b"[]", "bad.json ends in '.json': give a file that ends in .csv, .parquet"),
     ],
 )
@@ -258,7 +269,7 @@ def test_a_full_disk_is_an_error_that_leaves_the_old_results(
     ("arguments", "message"),
     [
         (("absent.csv", "--trusted", "trusted.csv"), "error: there is no file absent.csv"),
-        (("train.csv", "--trusted", "one.csv"), "error: labels of train.csv that are unknown"),
+        (("train.csv", "--trusted", "one.csv"), "error: labels of train.csv that do not occur"),
     ],
 )
 def test_the_command_itself_exits_with_2_and_shows_no_stack(

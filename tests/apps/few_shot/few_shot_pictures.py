@@ -113,9 +113,14 @@ class Command:
 
     def history(self, run: str = "run") -> list[dict[str, Any]]:
         """The lines, without what no two runs have in common."""
-        text = (self.folder / run / "history.jsonl").read_text()
-        lines = [json.loads(line) for line in text.splitlines()]
+        file = self.folder / run / "history.jsonl"
+        lines = map(json.loads, file.read_text().splitlines() if file.exists() else ())
         return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+    def kept(self, run: str = "run") -> dict[str, Any]:
+        """The last checkpoint."""
+        files = sorted((self.folder / run / "checkpoint").iterdir())
+        return self.content(str(files[-1].relative_to(self.folder)))
 
     def json(self, file: str) -> Any:
         return json.loads((self.folder / file).read_text())

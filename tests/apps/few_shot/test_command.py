@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -80,13 +81,13 @@ def test_the_report_of_a_training_without_its_end_says_so(
     few_shot: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
+        os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr("bilevel.cli.bars.TrainingBar.measuring", stop)
     assert few_shot("train", *SMALL, "--steps", "4").code == 130
     html = (few_shot.folder / "run/report.html").read_text()
-    assert "The training is not at its end." in html
-    assert "Accuracy was not measured yet." in html
+    assert "The training is not finished." in html
+    assert "Accuracy has not been measured yet." in html
 
 
 def test_settings_are_written_with_every_default(few_shot: Command) -> None:
@@ -252,9 +253,12 @@ def other_settings(**changes: Any) -> Callable[[Path], None]:
         (lambda f: torch.save(Trap(), f), "was not written by"),
         (with_changes(format="bilevel few-shot checkpoint 9"), "has the format 'bilevel few-shot"),
         (with_changes(x=torch.zeros(3)), "model.pt is damaged: its x has 3 numbers, but"),
-        (with_changes(x=torch.full((10,), torch.nan)), "its x is no row of finite numbers"),
+        (with_changes(x=torch.full((10,), torch.nan)), "its x is not a vector of finite numbers"),
         (with_changes(settings=None), "model.pt is damaged"),
-        (other_settings(algorithm="sgd"), "model.pt is damaged: there is no algorithm 'sgd'"),
+        (
+            other_settings(algorithm="sgd"),
+            "model.pt is damaged: there is no few-shot algorithm 'sgd'",
+        ),
         (other_settings(filters=0), "filters must be an integer of at least 1, got 0"),
         (other_settings(ways=1), "ways must be at least 2, got 1"),
         (other_settings(network="transformer"), "no network 'transformer'"),

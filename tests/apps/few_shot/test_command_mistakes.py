@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,12 @@ def assert_refused(few_shot: Command, message: str, *arguments: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--data", "cifar"), "no images by class named 'cifar'; there are fc100, mini-imagenet, "),
-        (("--data", "mnist"), "no images by class named 'mnist'"),
-        (("--algorithm", "adam"), "no algorithm 'adam' here; there are itd-bio, aid-bio, aid-bio-"),
+        (("--data", "cifar"), "no image set named 'cifar'; there are fc100, mini-imagenet, "),
+        (("--data", "mnist"), "no image set named 'mnist'"),
+        (
+            ("--algorithm", "adam"),
+            "no few-shot algorithm 'adam'; there are itd-bio, aid-bio, aid-bio-",
+        ),
         (("--ways", "1"), "--ways"),
         (("--ways", "5"), "--ways 5 is more than the 4 validation classes of fc100"),
         (("--ways", "6"), "--ways 6 is more than the 5 train classes of fc100"),
@@ -60,7 +63,7 @@ def assert_refused(few_shot: Command, message: str, *arguments: str) -> None:
         (("--seconds", "inf"), "--seconds must be a positive number, got inf"),
         (("--seconds", "nan"), "--seconds must be a positive number, got nan"),
         (("--inner-steps", "0"), "--inner-steps"),
-        (("--inner-lr", "0"), "itd-bio cannot have"),
+        (("--inner-lr", "0"), "itd-bio cannot use"),
         (("--inner-lr", "nan"), "lr must be a positive number, got nan"),
         (("--outer-lr", "-1"), "outer_lr must be a positive number, got -1.0"),
         (("--ridge", "-0.1"), "ridge must be a number of at least 0, got -0.1"),
@@ -124,7 +127,7 @@ def test_other_settings_in_the_same_folder_are_refused_by_name(
 
 @pytest.fixture
 def started(few_shot: Command) -> Path:
-    """The folder of a training that has not come to its first checkpoint."""
+    """The folder of a training that has not kept its first step."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("bilevel.cli.bars.TrainingBar.stepped", _stop)
         assert few_shot("train", *SMALL).code == 130
@@ -135,20 +138,27 @@ def _stop(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "message"),
-    [
-        ("settings.json", "{", "run/settings.json is damaged, or not of a few-shot training"),
-        ("settings.json", "[]", "run/settings.json is damaged, or not of a few-shot training"),
-        ("settings.json", json.dumps({"settings": {"data": "fc100"}}), "settings.json is damaged"),
-        ("last.pt", "", "run/last.pt is damaged"),
-    ],
-)
-def test_a_damaged_folder_is_refused(
-    few_shot: Command, started: Path, file: str, content: str, message: str
+def test_a_training_whose_checkpoints_are_all_damaged_is_refused(
+    few_shot: Command, started: Path
 ) -> None:
-    (started / file).write_text(content)
-    assert_refused(few_shot, message, *SMALL)
+    (file,) = (started / "checkpoint").iterdir()
+    file.write_bytes(file.read_bytes()[:-100])
+    assert_refused(few_shot, "no checkpoint in run/checkpoint is whole: delete the folder", *SMALL)
+
+
+@pytest.mark.parametrize("file", ["settings.json", "last.pt"])
+def test_no_other_file_is_needed_to_go_on(few_shot: Command, started: Path, file: str) -> None:
+    (started / file).write_text("{")
+    few_shot.train("--steps", "2")
+    assert few_shot.json("run/settings.json")["limits"]["steps"] == 2
+    assert few_shot.content()["step"] == 2
+
+
+def test_a_training_that_ended_before_its_first_checkpoint_begins(
+    few_shot: Command, started: Path
+) -> None:
+    shutil.rmtree(started / "checkpoint")
+    few_shot.train("--steps", "2")
 
 
 def test_a_full_disk_is_an_error_that_leaves_the_last_checkpoint(

@@ -22,9 +22,8 @@ from .few_shot_pictures import Command, untrained
 def test_every_method_starts_anew_at_each_step_with_adam_outside(name: str) -> None:
     method = find(name)
     algorithm = method.algorithm(method.options({}))
-    assert algorithm.outer_optimizer == "adam"
+    assert algorithm.outer == bilevel.updates.Adam(method.defaults["outer_lr"])
     assert algorithm.warm_start is False
-    assert algorithm.outer_lr == method.defaults["outer_lr"]
 
 
 def test_methods_are_what_their_names_say() -> None:
@@ -39,12 +38,12 @@ def test_methods_are_what_their_names_say() -> None:
         "anil": "MAML",
         "maml": "MAML",
     }
-    assert made["fo-itd-bio"].cost(0)["jv"] == 0 < made["itd-bio"].cost(0)["jv"]
+    assert made["fo-itd-bio"].price(0).known["jv"] == 0 < made["itd-bio"].price(0).known["jv"]
     growing = find("aid-bio-increasing").algorithm(
         find("aid-bio-increasing").options({"growth": 2})
     )
-    assert [growing.cost(k)["gc_g"] for k in (0, 15, 80)] == [2, 4, 6]
-    learners = {n: find(n).learner(find(n).options({}), seed=7) for n in methods()}
+    assert [growing.price(k).known["gc_g"] for k in (0, 15, 80)] == [2, 4, 6]
+    learners = {n: find(n).adapts(find(n).options({}), 7) for n in methods()}
     assert {n: type(learner).__name__ for n, learner in learners.items()} == {
         "itd-bio": "ZeroHead",
         "aid-bio": "ZeroHead",
@@ -63,9 +62,9 @@ def test_an_option_that_a_method_has_not_is_refused() -> None:
         find("anil").options({"ridge": 0.1})
     with pytest.raises(UserError, match="aid-bio-increasing has no --inner-steps"):
         find("aid-bio-increasing").options({"inner_steps": 3})
-    with pytest.raises(UserError, match=r"maml cannot have .*lr must be a positive number, got -1"):
+    with pytest.raises(UserError, match=r"maml cannot use .*lr must be a positive number, got -1"):
         find("maml").options({"inner_lr": -1.0})
-    with pytest.raises(UserError, match="no algorithm 'sgd' here; there are itd-bio, aid-bio"):
+    with pytest.raises(UserError, match="no few-shot algorithm 'sgd'; there are itd-bio, aid-bio"):
         find("sgd")
 
 
@@ -84,7 +83,7 @@ def test_inner_steps_that_grow_are_as_many_in_validation_as_in_training(
     asked = []
 
     def given(*arguments: Any, step: int, **_: Any) -> Accuracy:
-        asked.append(arguments[1].inner_solver(step).steps)
+        asked.append(arguments[1].parts(step).inner.steps)
         return Accuracy(0.5, 0.1, 3)
 
     monkeypatch.setattr("bilevel.apps.few_shot.training.accuracy", given)
@@ -106,11 +105,11 @@ def test_training_is_minimize_on_the_stated_problem(
         tasks, network, bilevel.few_shot.ZeroHead(0.2), batch=2
     )
     defaults = find("itd-bio").defaults
+    assert defaults["inner_lr"] == "auto"
     algorithm = bilevel.algorithms.ITDBiO(
         inner_steps=4,
-        inner_lr=defaults["inner_lr"],
-        outer_lr=defaults["outer_lr"],
-        outer_optimizer="adam",
+        inner_lr=bilevel.inner.Measured(),
+        outer=bilevel.updates.Adam(defaults["outer_lr"]),
         warm_start=False,
     )
     result = bilevel.minimize(problem, algorithm, steps=3, seed=5)

@@ -96,7 +96,7 @@ def test_grey_models_see_grey_and_may_see_it_inverted(few_shot: Command) -> None
         assert read.pixels.shape == (SIZE, SIZE, 1)
         assert (read.pixels == value).all()
     untrained(few_shot.folder / "model.pt", image_shape=(1, SIZE, SIZE))
-    assert "the model sees grey: colours were taken away" in adapted(few_shot, "--invert").err
+    assert "the model sees only grey: colours were removed" in adapted(few_shot, "--invert").err
 
 
 def test_more_pictures_than_needed_are_left_out_by_name(few_shot: Command) -> None:
@@ -141,7 +141,7 @@ def test_what_is_no_picture_is_passed_over_with_a_line(few_shot: Command) -> Non
     (few_shot.folder / "query/list.csv").write_text("a,b")
     (few_shot.folder / "query/.hidden").write_text("")
     shown = adapted(few_shot)
-    assert "2 files are no pictures and were passed over: notes.txt, list.csv" in shown.err
+    assert "2 files are not pictures and were skipped: notes.txt, list.csv" in shown.err
 
 
 def test_a_query_that_is_in_the_support_is_no_evidence(few_shot: Command) -> None:
@@ -171,7 +171,7 @@ def assert_refused(few_shot: Command, message: str, *options: str) -> None:
         (("--query", "absent"), "there is no folder absent"),
         (("--support", "model.pt"), "model.pt is a file: name a folder of pictures"),
         (("--query", "model.pt"), "model.pt is a file: name a folder of pictures"),
-        (("--support", "support/red"), "support/red/0.png lies beside the folders of the classes"),
+        (("--support", "support/red"), "support/red/0.png lies next to the class folders"),
         (("--shots", "3"), "3 pictures of each class are needed, but 'blue' has 2, 'green' has 2"),
         (("--shots", "0"), "--shots"),
         (
@@ -205,12 +205,12 @@ def truncated(file: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: f.write_bytes(b""), "is not a picture that can be read"),
-        (lambda f: f.write_text("no picture"), "is not a picture that can be read"),
-        (truncated, "is not a picture that can be read"),
+        (lambda f: f.write_bytes(b""), "cannot be read as a picture"),
+        (lambda f: f.write_text("no picture"), "cannot be read as a picture"),
+        (truncated, "cannot be read as a picture"),
         (animated, "holds several pictures: save one of them in a file of its own"),
         (deep, "has more than 8 bits a channel (I;16): save it with 8"),
-        (lambda f: (f.unlink(), f.symlink_to("nowhere")), "is not a picture that can be read"),
+        (lambda f: (f.unlink(), f.symlink_to("nowhere")), "cannot be read as a picture"),
     ],
 )
 def test_a_bad_picture_is_refused_by_name(

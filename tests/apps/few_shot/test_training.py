@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from bilevel.apps.few_shot import training, training_job
 from bilevel.apps.few_shot.methods import find, methods
 from bilevel.apps.few_shot.run_folder import RunFolder
 from bilevel.cli.bars import TrainingBar
+from bilevel.runs.checkpoints.keeper import FolderKeeper
 
 from .few_shot_pictures import SMALL, Command, Shown
 
@@ -44,13 +48,13 @@ def assert_same(one: Any, two: Any) -> None:
         assert one == two
 
 
-Kept = tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]
+Kept = tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any], dict[str, Any]]
 
 
 def kept(few_shot: Command, run: str = "run") -> Kept:
     """All that a training leaves behind."""
     files = (few_shot.content(f"{run}/{name}.pt") for name in ("last", "best"))
-    return few_shot.history(run), *files
+    return few_shot.history(run), *files, few_shot.kept(run)["past"]["state"]
 
 
 @pytest.fixture(scope="module")
@@ -116,59 +120,67 @@ class PowerFailureError(Exception):
     """Nothing that the code expects."""
 
 
+def press_ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def fail() -> None:
+    raise PowerFailureError
+
+
 def break_off(
-    few_shot: Command, owner: Any, name: str, at: int, error: type[BaseException], *options: str
+    few_shot: Command, owner: Any, name: str, at: int, how: Callable[[], None], *options: str
 ) -> Shown | None:
-    """Train until the at-th call of a method, which fails."""
+    """Train until the at-th call of a method."""
     real, calls = getattr(owner, name), 0
 
     def failing(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == at:
-            raise error
+            how()
         return real(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, failing)
-        if issubclass(error, KeyboardInterrupt):
+        if how is press_ctrl_c:
             return few_shot("train", *SMALL, *options)
-        with pytest.raises(error):
+        with pytest.raises(PowerFailureError):
             few_shot("train", *SMALL, *options)
         return None
 
 
+@pytest.mark.parametrize("every", [0.0, training._SAVE_SECONDS], ids=["often", "seldom"])
 @pytest.mark.parametrize(
-    ("name", "owner", "method", "at", "error"),
+    ("name", "owner", "method", "at", "how"),
     [
-        ("itd-bio", TrainingBar, "stepped", 4, KeyboardInterrupt),  # between two validations
-        ("itd-bio", TrainingBar, "measuring", 4, KeyboardInterrupt),  # in a validation
-        ("itd-bio", TrainingBar, "stepped", 4, PowerFailureError),
-        ("itd-bio", TrainingBar, "stepped", 1, PowerFailureError),  # before there is a checkpoint
-        (
-            "itd-bio",
-            RunFolder,
-            "save_last",
-            2,
-            PowerFailureError,
-        ),  # when the history is ahead of it
-        ("aid-bio-increasing", TrainingBar, "stepped", 4, KeyboardInterrupt),
-        ("anil", TrainingBar, "stepped", 4, PowerFailureError),
-        ("maml", TrainingBar, "stepped", 4, KeyboardInterrupt),
+        ("itd-bio", TrainingBar, "stepped", 3, press_ctrl_c),  # between two validations
+        ("itd-bio", TrainingBar, "measuring", 3, press_ctrl_c),  # in a validation
+        ("itd-bio", TrainingBar, "measuring", 5, press_ctrl_c),  # in the last
+        ("itd-bio", TrainingBar, "stepped", 4, fail),
+        ("itd-bio", TrainingBar, "stepped", 1, fail),  # before a step was kept
+        ("itd-bio", FolderKeeper, "is_due", 4, fail),  # when the history is ahead of what is kept
+        ("itd-bio", RunFolder, "save", 2, fail),  # and when it is ahead of the models
+        ("aid-bio-increasing", TrainingBar, "stepped", 4, press_ctrl_c),
+        ("anil", TrainingBar, "stepped", 4, fail),
+        ("maml", TrainingBar, "stepped", 4, press_ctrl_c),
     ],
 )
 def test_a_training_that_was_broken_off_ends_with_the_bits_of_one_that_was_not(
     few_shot: Command,
     unbroken: Callable[..., Kept],
+    monkeypatch: pytest.MonkeyPatch,
     name: str,
     owner: Any,
     method: str,
     at: int,
-    error: type[BaseException],
+    how: Callable[[], None],
+    every: float,
 ) -> None:
+    monkeypatch.setattr(training, "_SAVE_SECONDS", every)
     few = () if name == "aid-bio-increasing" else ("--inner-steps", "2")
     options = ("--algorithm", name, "--steps", "6", *few)
-    break_off(few_shot, owner, method, at, error, *options)
+    break_off(few_shot, owner, method, at, how, *options)
     assert [line["step"] for line in few_shot.history("run")] != [2, 4, 6]
     few_shot.train(*options)
     assert_same(kept(few_shot), unbroken(*options))
@@ -179,38 +191,42 @@ def test_losses_before_a_break_count_after_it(
 ) -> None:
     monkeypatch.setattr(training, "_LOSS_EVERY", 1)
     options = ("--steps", "4", "--validate-every", "4")
-    break_off(few_shot, TrainingBar, "stepped", 3, KeyboardInterrupt, *options)
+    break_off(few_shot, TrainingBar, "stepped", 2, press_ctrl_c, *options)
     assert few_shot.content()["step"] == 2
     few_shot.train(*options)
     assert_same(kept(few_shot), unbroken(*options))
 
 
-def test_a_line_that_a_crash_cut_short_is_no_line(
+def test_what_the_history_holds_is_what_the_checkpoint_says(
     few_shot: Command, unbroken: Callable[..., Kept]
 ) -> None:
     options = ("--algorithm", "itd-bio", "--steps", "6", "--inner-steps", "2")
-    break_off(few_shot, TrainingBar, "stepped", 4, PowerFailureError, *options)
+    break_off(few_shot, TrainingBar, "stepped", 4, fail, *options)
     with (few_shot.folder / "run" / "history.jsonl").open("a") as file:
         file.write('{"step": 4, "seco')
     few_shot.train(*options)
     assert_same(kept(few_shot), unbroken(*options))
 
 
-def test_ctrl_c_keeps_the_last_step_and_says_how_to_go_on(few_shot: Command) -> None:
-    shown = break_off(few_shot, TrainingBar, "stepped", 4, KeyboardInterrupt, "--steps", "5")
+@pytest.mark.parametrize("method", ["stepped", "measuring"])
+def test_ctrl_c_keeps_the_last_step_and_says_how_to_go_on(few_shot: Command, method: str) -> None:
+    at = {"stepped": 4, "measuring": 3}[method]
+    shown = break_off(few_shot, TrainingBar, method, at, press_ctrl_c, "--steps", "5")
     assert shown is not None
     assert shown.code == 130
-    assert "stopped after step 3, which is kept in run/last.pt" in shown.err
+    assert "stopped after step 4, which is kept in run/last.pt" in shown.err
     assert "to go on: bilevel few-shot train --data fc100" in shown.err
-    assert few_shot.content()["step"] == 3
-    assert "goes on from step 3 in run" in few_shot.train("--steps", "5").err
+    assert few_shot.content()["step"] == 4
+    assert [line["step"] for line in few_shot.history()] == [2]  # it did not wait for the other
+    assert "continuing from step 4 in run" in few_shot.train("--steps", "5").err
 
 
-def test_ctrl_c_before_the_first_step_is_done_leaves_no_checkpoint(few_shot: Command) -> None:
-    shown = break_off(few_shot, TrainingBar, "stepped", 1, KeyboardInterrupt)
+def test_ctrl_c_before_the_first_step_keeps_nothing(few_shot: Command) -> None:
+    shown = break_off(few_shot, RunFolder, "open", 1, press_ctrl_c)
     assert shown is not None
     assert shown.code == 130
     assert "before the first step was done" in shown.err
+    assert not (few_shot.folder / "run/last.pt").exists()
     few_shot.train("--steps", "2")
 
 
@@ -218,10 +234,10 @@ def test_a_minute_is_the_most_that_a_crash_can_cost(
     few_shot: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert training._SAVE_SECONDS <= 60
-    monkeypatch.setattr(training, "_SAVE_SECONDS", -1.0)
+    monkeypatch.setattr(training, "_SAVE_SECONDS", 0.0)
     options = ("--steps", "6", "--validate-every", "6")
-    break_off(few_shot, TrainingBar, "stepped", 5, PowerFailureError, *options)
-    assert few_shot.content()["step"] == 4
+    break_off(few_shot, TrainingBar, "stepped", 5, fail, *options)
+    assert few_shot.kept()["past"]["state"]["step"] == 4
 
 
 # Going on
@@ -239,10 +255,27 @@ def test_more_steps_go_on_where_a_training_ended(
 
 def test_a_training_that_has_ended_is_left_as_it_is(few_shot: Command) -> None:
     first = few_shot.train("--steps", "4")
-    before = {f: f.read_bytes() for f in (few_shot.folder / "run").iterdir()}
+    before = contents(few_shot.folder / "run")
     again = few_shot.train("--steps", "4")
-    assert again.out == "It had ended before; go further with more --steps.\n" + first.out
-    assert {f: f.read_bytes() for f in (few_shot.folder / "run").iterdir()} == before
+    assert again.out == "It had already ended; use more --steps to continue.\n" + first.out
+    assert contents(few_shot.folder / "run") == before
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_training_of_the_version_before_can_be_evaluated_but_not_gone_on_with(
+    few_shot: Command,
+) -> None:
+    few_shot.train("--steps", "2")
+    run = few_shot.folder / "run"
+    torch.save({**few_shot.content(), "point": {"seconds": 1.0}}, run / "last.pt")
+    shutil.rmtree(run / "checkpoint")
+    few_shot.good("evaluate", "run/last.pt", "--tasks", "2")
+    shown = few_shot("train", *SMALL, "--steps", "4")
+    assert shown.code == 2
+    assert "holds no few-shot training that this version can go on with" in shown.err
 
 
 def test_when_time_is_up_the_last_model_is_measured_and_kept(
@@ -256,11 +289,19 @@ def test_when_time_is_up_the_last_model_is_measured_and_kept(
     assert_same(few_shot.content()["x"], unbroken(*options)[1]["x"])
 
 
+def test_a_measurement_where_time_was_up_stays_in_a_longer_history(few_shot: Command) -> None:
+    few_shot.train("--steps", "6", "--seconds", "1e-9")
+    few_shot.train("--steps", "6")
+    assert [line["step"] for line in few_shot.history()] == [1, 2, 4, 6]
+
+
 def test_what_was_stopped_at_its_last_measurement_is_measured_when_it_goes_on(
     few_shot: Command,
 ) -> None:
     options = ("--steps", "6", "--seconds", "1e-9")
-    break_off(few_shot, TrainingBar, "measuring", 1, KeyboardInterrupt, *options)
+    shown = break_off(few_shot, TrainingBar, "measuring", 1, press_ctrl_c, *options)
+    assert shown is not None
+    assert shown.code == 130
     assert few_shot.history() == []
     assert "best validation accuracy" in few_shot.train(*options).out
     assert [line["step"] for line in few_shot.history()] == [1]
@@ -268,11 +309,11 @@ def test_what_was_stopped_at_its_last_measurement_is_measured_when_it_goes_on(
 
 def test_seconds_add_up_over_the_parts_of_a_training(few_shot: Command) -> None:
     few_shot.train("--steps", "2")
-    first = few_shot.content()["point"]["seconds"]
+    first = few_shot.kept()["past"]["seconds"]
     few_shot.train("--steps", "3")
-    assert few_shot.content()["point"]["seconds"] > first > 0
+    assert few_shot.kept()["past"]["seconds"] > first > 0
     shown = few_shot.train("--steps", "4", "--seconds", str(first))
-    assert "It had ended before" in shown.out
+    assert "It had already ended" in shown.out
 
 
 def test_a_divergence_says_what_to_try_and_keeps_finite_models(few_shot: Command) -> None:
@@ -283,3 +324,6 @@ def test_a_divergence_says_what_to_try_and_keeps_finite_models(few_shot: Command
     assert "with a smaller --outer-lr than 1e+30, or a larger --ridge than" in shown.err
     assert f"--outer-lr than 1e+30, or a larger --ridge than {given['ridge']:g}." in shown.err
     assert torch.isfinite(few_shot.content()["x"]).all()
+    assert [line["step"] for line in few_shot.history()] == [1]
+    again = few_shot("train", *SMALL, "--steps", "6", "--outer-lr", "1e30")
+    assert (again.code, again.err.splitlines()[-1]) == (1, shown.err.splitlines()[-1])

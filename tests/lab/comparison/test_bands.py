@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from bilevel.lab.comparison.bands import band, bands, curve, held
-from bilevel.lab.comparison.quantities import Metric
-from bilevel.lab.comparison.runs import Trial
 from bilevel.lab.comparison.scales import price_scale, value_scale
-from bilevel.lab.comparison.summary import mean_and_spread
+from bilevel.lab.comparison.tables import mean_and_spread
+from bilevel.lab.curves import Curve, band, bands, held
+from bilevel.lab.quantities import Metric
 
 LOSS = Metric("loss", "Loss", "low", "log if wide")
 
@@ -18,8 +17,8 @@ def vector(*values):
     return np.array(values, dtype=float)
 
 
-def trial(seed=0, **columns):
-    return Trial("a", seed, {name: vector(*values) for name, values in columns.items()}, "done")
+def curve(seed=0, **columns):
+    return Curve("a", seed, {name: vector(*values) for name, values in columns.items()}, "done")
 
 
 def test_between_measurements_the_last_value_is_held():
@@ -59,20 +58,20 @@ def test_a_long_grid_is_thinned_and_keeps_its_ends():
 
 
 def test_a_curve_passes_over_what_was_not_measured_and_stops_where_it_is_not_finite():
-    one = trial(step=[0, 1, 2, 3, 4], loss=[math.nan, 5, math.nan, 4, math.inf])
-    x, values = curve(one, ["step"], "loss")
+    one = curve(step=[0, 1, 2, 3, 4], loss=[math.nan, 5, math.nan, 4, math.inf])
+    x, values = one.against(["step"], "loss")
     np.testing.assert_array_equal(x, [1, 3])
     np.testing.assert_array_equal(values, [5, 4])
 
 
 def test_the_price_is_the_sum_of_its_columns():
-    x, _ = curve(trial(f=[0, 2], g=[0, 10], loss=[1, 0]), ["f", "g"], "loss")
+    x, _ = curve(f=[0, 2], g=[0, 10], loss=[1, 0]).against(["f", "g"], "loss")
     np.testing.assert_array_equal(x, [0, 12])
 
 
 def test_an_algorithm_without_the_column_has_no_band():
-    trials = {"with": (trial(step=[0, 1], loss=[2, 1]),), "without": (trial(step=[0, 1]),)}
-    assert list(bands(trials, ["step"], "loss")) == ["with"]
+    curves = {"with": (curve(step=[0, 1], loss=[2, 1]),), "without": (curve(step=[0, 1]),)}
+    assert list(bands(curves, ["step"], "loss")) == ["with"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from bilevel.lab.comparison.comparison import compare
 from bilevel.lab.comparison.page import experiment_page
-from bilevel.lab.comparison.runs import read_run
+from bilevel.lab.run_folder import Folder
 from bilevel.report.palette import DARK_THEME, LIGHT_THEME, look
 
 from .run_folders import write_run
@@ -37,7 +37,7 @@ def report(tmp_path_factory):
     run = write_run(
         folder / "run", labels=LABELS, title="<script>document.title = 'hacked'</script>"
     )
-    experiment_page(compare([read_run(run)])).write(folder / "report.html")
+    experiment_page(compare([Folder(run).checked()])).write(folder / "report.html")
     return (folder / "report.html").as_uri()
 
 

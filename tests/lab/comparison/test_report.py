@@ -14,11 +14,11 @@ from bilevel.cli import main
 from bilevel.cli.commands.report import register
 from bilevel.errors import UserError
 from bilevel.lab.comparison.comparison import compare
-from bilevel.lab.comparison.figures import draw, write_figures
 from bilevel.lab.comparison.page import experiment_page
 from bilevel.lab.comparison.panels import comparison_plots
-from bilevel.lab.comparison.runs import read_run
-from bilevel.lab.comparison.summary import endings, final_values
+from bilevel.lab.comparison.prints import draw, write_figures
+from bilevel.lab.comparison.tables import endings, final_values
+from bilevel.lab.run_folder import Folder
 
 from .run_folders import write_run, write_trial
 
@@ -29,7 +29,7 @@ def run(tmp_path):
 
 
 def comparison_of(*folders):
-    return compare([read_run(folder) for folder in folders])
+    return compare([Folder(folder).checked() for folder in folders])
 
 
 def page_of(*folders):

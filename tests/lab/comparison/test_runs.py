@@ -8,8 +8,8 @@ import pytest
 from bilevel.errors import UserError
 from bilevel.lab.comparison.comparison import compare
 from bilevel.lab.comparison.page import experiment_page
-from bilevel.lab.comparison.runs import read_run
-from bilevel.lab.comparison.summary import endings
+from bilevel.lab.comparison.tables import endings
+from bilevel.lab.run_folder import Folder
 
 from .run_folders import write_run, write_trial
 
@@ -20,7 +20,7 @@ def run(tmp_path):
 
 
 def comparison_of(*folders, **options):
-    return compare([read_run(folder) for folder in folders], **options)
+    return compare([Folder(folder).checked() for folder in folders], **options)
 
 
 def test_a_run_is_read_with_null_as_nan_and_not_finite_as_infinity(run):
@@ -30,7 +30,7 @@ def test_a_run_is_read_with_null_as_nan_and_not_finite_as_infinity(run):
         {"step": 2, "test_loss": -math.inf},
     ]
     write_trial(run, "bsa", 7, records)
-    trial = next(trial for trial in read_run(run).trials if trial.seed == 7)
+    trial = next(trial for trial in Folder(run).curves if trial.seed == 7)
     assert (trial.label, trial.status) == ("bsa", "time_limit")
     np.testing.assert_array_equal(trial.columns["test_loss"], [2.0, math.inf, math.inf])
     np.testing.assert_array_equal(trial.columns["hypergradient_norm"], [math.nan, 0.5, math.nan])
@@ -42,7 +42,7 @@ def test_a_last_line_that_a_crash_cut_short_is_left_out(run):
     file = run / "runs/bsa/seed-0/metrics.jsonl"
     whole = len(file.read_text().splitlines())
     file.write_text(file.read_text() + '{"step": 31, "seco')
-    trial = next(t for t in read_run(run).trials if (t.label, t.seed) == ("bsa", 0))
+    trial = next(t for t in Folder(run).curves if (t.label, t.seed) == ("bsa", 0))
     assert len(trial.columns["step"]) == whole
 
 
@@ -54,7 +54,7 @@ def test_a_last_line_that_a_crash_cut_short_is_left_out(run):
         ("about.json", "{", "is not JSON"),
         ("verdicts.json", "{}", "should hold a JSON list"),
         ("runs/bsa/seed-0/metrics.jsonl", "{\n{}\n", "line 1 is not JSON"),
-        ("runs/bsa/seed-0/metrics.jsonl", "{}\n3\n", "line 2 should be a JSON object"),
+        ("runs/bsa/seed-0/metrics.jsonl", "{}\n3\n", "line 2 should hold a JSON dict"),
         ("runs/bsa/seed-0/metrics.jsonl", '{"step": "x"}\n', "'step' should have numbers only"),
         ("runs/bsa/seed-x/metrics.jsonl", '{"step": 1}\n', "should be named seed-K"),
     ],
@@ -63,22 +63,22 @@ def test_a_damaged_file_is_a_user_error_that_names_it(run, name, text, message):
     (run / name).parent.mkdir(exist_ok=True)
     (run / name).write_text(text)
     with pytest.raises(UserError, match=message):
-        read_run(run)
+        Folder(run).checked()
 
 
 def test_a_folder_without_experiment_is_not_a_run(tmp_path):
     for folder in (tmp_path, tmp_path / "absent"):
         with pytest.raises(UserError, match="is not a run folder"):
-            read_run(folder)
+            Folder(folder).checked()
 
 
 def test_a_run_without_a_line_of_metrics_is_refused(tmp_path):
     with pytest.raises(UserError, match="has no metrics yet"):
-        read_run(write_run(tmp_path / "run", labels=()))
+        Folder(write_run(tmp_path / "run", labels=())).checked()
 
 
 def test_algorithms_come_in_the_order_of_the_experiment(run):
-    assert list(comparison_of(run).trials) == ["stocbio", "aid-bio", "bsa"]
+    assert list(comparison_of(run).curves) == ["stocbio", "aid-bio", "bsa"]
 
 
 def test_folders_of_one_experiment_are_taken_together(tmp_path):
@@ -86,7 +86,7 @@ def test_folders_of_one_experiment_are_taken_together(tmp_path):
     two = write_run(tmp_path / "two", labels=["aid-bio", "bsa"], seeds=[2])
     seeds = {
         label: [trial.seed for trial in trials]
-        for label, trials in comparison_of(one, two).trials.items()
+        for label, trials in comparison_of(one, two).curves.items()
     }
     assert seeds == {"bsa": [0, 1, 2], "stocbio": [0, 1], "aid-bio": [2]}
 
@@ -116,10 +116,10 @@ def test_one_label_with_two_settings_is_refused(tmp_path):
 def test_unfinished_runs_are_left_out_and_named_unless_asked_for(run):
     write_trial(run, "bsa", 9, [{"step": 0, "seconds": 0.0, "test_loss": 2.0}], status=None)
     comparison = comparison_of(run)
-    assert [trial.seed for trial in comparison.trials["bsa"]] == [0, 1, 2]
+    assert [trial.seed for trial in comparison.curves["bsa"]] == [0, 1, 2]
     assert "broken off: bsa seed 9." in experiment_page(comparison).html()
     asked = comparison_of(run, unfinished=True)
-    assert [trial.seed for trial in asked.trials["bsa"]] == [0, 1, 2, 9]
+    assert [trial.seed for trial in asked.curves["bsa"]] == [0, 1, 2, 9]
     assert ["bsa", "unfinished", "9", ""] in [
         [cell.text for cell in row] for row in endings(asked).cells
     ]

@@ -10,15 +10,16 @@ import pytest
 
 from bilevel.lab.complexity.family import make_family
 from bilevel.lab.complexity.fits import Exponent, Fit, Point, fit, fits, points, powers
-from bilevel.lab.complexity.measure import COUNTS, Price, Trial, cheapest, race, run
+from bilevel.lab.complexity.measure import Price, Trial, cheapest, race, run
 from bilevel.lab.complexity.methods import DETERMINISTIC, STOCHASTIC, Scale
 from bilevel.lab.complexity.orders import PRINTED, WITHOUT_BENDING, Order, family_orders, theorem
 from bilevel.lab.complexity.promises import promise
+from bilevel.lab.complexity.standings import compare, verdict
 from bilevel.lab.complexity.studies import BENT, QUADRATIC, SAMPLED, Cell
 from bilevel.lab.complexity.tables import as_markdown, as_text, lines
-from bilevel.lab.complexity.verdicts import compare, verdict
 from bilevel.lab.complexity.walls import BentWall, RoundWall
-from bilevel.oracles import AutogradOracle
+from bilevel.lab.quantities import COUNTS
+from bilevel.oracles import AutogradOracle, View
 from bilevel.theory.plans import plan
 
 from ...truth.theory_problems import known
@@ -89,7 +90,7 @@ def test_a_price_is_that_of_the_first_step_at_which_the_last_half_is_stationary(
         half = squares[len(squares) // 2 :]
         if sum(half) / len(half) <= 0.5:
             break
-        state = candidate.algorithm.step(oracle, state)
+        state, _ = candidate.algorithm.step(View.of(oracle, state.step), state)
     assert trial.prices[1] is not None
     assert trial.prices[1].steps == state.step
 

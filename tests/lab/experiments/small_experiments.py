@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import tomli_w
+
 from bilevel.lab.experiments.experiment import Experiment
-from bilevel.lab.experiments.toml_text import to_toml
 
 TABLE: dict[str, Any] = {
     "name": "tiny",
@@ -54,4 +55,4 @@ def tiny(**changes: Any) -> Experiment:
 
 
 def tiny_toml(**changes: Any) -> str:
-    return to_toml(table(**changes))
+    return tomli_w.dumps(table(**changes))

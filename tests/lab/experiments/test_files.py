@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 import bilevel
 from bilevel.errors import UserError
 from bilevel.lab.experiments.construct import make_algorithm, settings_of
 from bilevel.lab.experiments.experiment import PAPER, Experiment, load, parse
-from bilevel.lab.experiments.toml_text import to_toml
 from bilevel.lab.figures import figure_names, find_figure
 
 from .small_experiments import TABLE, table, tiny, tiny_toml
@@ -56,7 +56,7 @@ def test_resolving_writes_every_default_out() -> None:
 @pytest.mark.parametrize("name", sorted(bilevel.algorithms.registry()))
 def test_every_algorithm_comes_back_from_its_settings(name: str) -> None:
     algorithm = bilevel.algorithms.registry()[name].make()
-    text = to_toml({"settings": settings_of(algorithm)})
+    text = tomli_w.dumps({"settings": settings_of(algorithm)})
     assert make_algorithm(name, tomllib.loads(text)["settings"]) == algorithm
 
 
@@ -76,7 +76,7 @@ def test_toml_text_reads_back_as_it_was() -> None:
         "empty": [],
         "empty table": {},
     }
-    assert tomllib.loads(to_toml(awkward)) == awkward
+    assert tomllib.loads(tomli_w.dumps(awkward)) == awkward
 
 
 def _algorithm(**changes: Any) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def test_a_mistake_is_named_with_its_value(changes: dict[str, Any], message: str
 
 
 def test_a_missing_entry_is_named() -> None:
-    text = to_toml({key: value for key, value in table().items() if key != "data"})
+    text = tomli_w.dumps({key: value for key, value in table().items() if key != "data"})
     with pytest.raises(UserError, match=r"bad\.toml: data is missing"):
         parse(text, "bad.toml")
 

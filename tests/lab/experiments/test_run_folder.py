@@ -18,8 +18,9 @@ import torch
 from bilevel.datasets import load as load_data
 from bilevel.errors import UserError
 from bilevel.lab.experiments.experiment import Budget, parse
-from bilevel.lab.experiments.folder import RunFolder, RunLog
 from bilevel.lab.experiments.runner import Recorder, run_experiment, run_one, torch_threads
+from bilevel.lab.run_folder import Folder
+from bilevel.lab.run_log import RunLog
 from bilevel.lab.tasks import Instance
 
 from .small_experiments import tiny, tiny_toml
@@ -62,13 +63,13 @@ def crashing(instance: Instance, after: int) -> Instance:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     folder = tmp_path_factory.mktemp("runs") / "tiny"
     return run_experiment(tiny(), folder, "bilevel run tiny.toml")
 
 
-def test_a_run_folder_has_everything(finished: RunFolder) -> None:
-    folder = finished.folder
+def test_a_run_folder_has_everything(finished: Folder) -> None:
+    folder = finished.path
     text = (folder / "experiment.toml").read_text()
     assert parse(text, "stored") == tiny().resolved()
     about = json.loads((folder / "about.json").read_text())
@@ -91,7 +92,7 @@ def test_a_run_folder_has_everything(finished: RunFolder) -> None:
                 assert (final["x"].shape, final["y"].shape) == ((200,), (65, 10))
 
 
-def test_the_last_line_is_of_the_final_variables(finished: RunFolder) -> None:
+def test_the_last_line_is_of_the_final_variables(finished: Folder) -> None:
     run = finished.log("hoag", 0)
     with np.load(run.folder / "final.npz") as final:
         x, y = torch.as_tensor(final["x"]), torch.as_tensor(final["y"])
@@ -113,11 +114,11 @@ def test_finished_runs_are_skipped_and_more_seeds_added(
     run_experiment(tiny(seeds=[0, 1]), tmp_path, "third")
 
 
-def test_two_experiments_cannot_share_a_folder(finished: RunFolder) -> None:
-    before = (finished.folder / "experiment.toml").read_text()
+def test_two_experiments_cannot_share_a_folder(finished: Folder) -> None:
+    before = (finished.path / "experiment.toml").read_text()
     with pytest.raises(UserError, match="another budget: choose another folder"):
-        run_experiment(tiny(budget={"steps": 5}), finished.folder, "again")
-    assert (finished.folder / "experiment.toml").read_text() == before
+        run_experiment(tiny(budget={"steps": 5}), finished.path, "again")
+    assert (finished.path / "experiment.toml").read_text() == before
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("label", ["stoc", "hoag"])
 @pytest.mark.parametrize("after", [1, 3, 5])
 def test_a_crashed_run_goes_on_as_if_nothing_had_been(
-    finished: RunFolder, tmp_path: Path, label: str, after: int
+    finished: Folder, tmp_path: Path, label: str, after: int
 ) -> None:
     algorithm = {c.label: c for c in tiny().algorithms}[label].make()
     log, budget = RunLog(tmp_path), Budget(steps=4)
@@ -186,7 +187,7 @@ def test_a_killed_command_keeps_every_flushed_line_and_goes_on(tmp_path: Path) -
     (tmp_path / "tiny.toml").write_text(tiny_toml(budget={"steps": 100_000}, seeds=[0]))
     command = [sys.executable, "-m", "bilevel", "run", "tiny.toml", "-o", "run"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
-    log = RunFolder(tmp_path / "run").log("stoc", 0)
+    log = Folder(tmp_path / "run").log("stoc", 0)
     while process.poll() is None and len(log.lines()) < 12:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)

@@ -7,9 +7,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from bilevel.lab.experiments.curves import (
+from bilevel.lab.curves import (
+    Curve,
     Sample,
     mean_over_time,
     time_to,
@@ -59,13 +61,20 @@ def falling(rate: float, floor: float = 0.5, noise: float = 0.0) -> Callable[[in
     return run
 
 
+def curve(label: str, seed: int, history: History) -> Curve:
+    """As it would be read from a folder: what was not finite is null there, and then NaN."""
+    columns = {name: np.array([line[name] for line in history], float) for name in history[0]}
+    return Curve(label, seed, columns)
+
+
 def evidence(**runs: Callable[[int], History]) -> Evidence:
-    histories = {label: {seed: run(seed) for seed in SEEDS} for label, run in runs.items()}
-    return Evidence(histories, END)
+    curves = {label: [curve(label, s, run(s)) for s in SEEDS] for label, run in runs.items()}
+    return Evidence(curves, END)
 
 
 def test_readings_hold_the_last_value() -> None:
-    history = [{"seconds": t, "loss": v} for t, v in ((0.0, 3.0), (2.0, 1.0), (5.0, None))]
+    lines = [{"seconds": t, "loss": v} for t, v in ((0.0, 3.0), (2.0, 1.0), (5.0, None))]
+    history = curve("a", 0, lines)
     assert value_at(history, "loss", 1.99) == 3.0
     assert value_at(history, "loss", 2.0) == 1.0
     assert value_at(history, "loss", 9.0) == math.inf
@@ -76,7 +85,7 @@ def test_readings_hold_the_last_value() -> None:
 
 def test_levels_are_shares_of_the_fall_that_the_best_run_made() -> None:
     runs = evidence(quick=falling(5.0), slow=falling(0.5))
-    times = times_to_fraction(runs.histories, "test_loss", 0.9)
+    times = times_to_fraction(runs.curves, "test_loss", 0.9)
     assert times["quick"].mean == pytest.approx(math.log(10) / 5, abs=0.11)
     assert times["slow"].mean == pytest.approx(math.log(10) / 0.5, abs=0.11)
 
@@ -186,7 +195,7 @@ def test_a_step_that_ends_after_the_budget_does_not_count() -> None:
 
     runs = evidence(ours=falling(3.0), rival=late)
     assert Fastest("ours", ("test_loss",))(runs).verdict == Verdict.CONTRADICTED
-    in_time = Evidence.within(runs.histories, END)
+    in_time = Evidence.within(runs.curves, END)
     assert Fastest("ours", ("test_loss",))(in_time).verdict == Verdict.CONFIRMED
     assert in_time.seeds == len(SEEDS)
 

@@ -2,9 +2,10 @@
 
     python killed_sweeps.py STORAGE NAME KILLS [TRIALS]
 
-The workers are processes forked from this one, which has everything loaded. The first ones never
-come to the end of a trial, and are killed at it; later ones whenever it may be. Prints, as JSON,
-how many left a trial behind, and what the last ones found.
+The workers are processes forked from this one, which has everything loaded. The first one is
+killed right after it has claimed a point, before it can say or do anything else; the next ones
+never come to the end of a trial, and are killed at it; later ones whenever it may be. Prints, as
+JSON, how many left a trial behind, and what the last ones found.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch
 from optuna.trial import TrialState
 
 from bilevel.lab.experiments.experiment import Experiment
-from bilevel.lab.sweeps.shared_trials import Claim
+from bilevel.lab.sweeps.shared_trials import Claim, SharedTrials
 from bilevel.lab.sweeps.storage import opened
 from bilevel.lab.sweeps.sweep import sweep
 
@@ -55,13 +56,13 @@ class Workers:
         self._storage, self._experiment, self._trials = storage, experiment(name), trials
         self._pipes: dict[int, int] = {}
 
-    def begin(self, *, ends: bool = True) -> int:
+    def begin(self, stuck_in: tuple[type, str] | None = None) -> int:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             try:
-                if not ends:
-                    Claim.finish = lambda *_: time.sleep(1e6)  # type: ignore[assignment]
+                if stuck_in is not None:
+                    setattr(*stuck_in, lambda *_: time.sleep(1e6))
                 best = sweep(self._experiment, self._storage, self._trials)["stoc"]
                 os.write(writing, json.dumps([best.settings, best.loss, best.trials]).encode())
                 os._exit(0)
@@ -96,7 +97,8 @@ def main(storage: str, name: str, kills: int, trials: int | None) -> None:
     torch.set_num_threads(1)
     sweep(experiment("warm"), "sqlite://", 1)  # to have all loaded
     workers, moments, left = Workers(storage, name, trials), random.Random(0), 0
-    working = [workers.begin(ends=False) for _ in range(WORKERS)]
+    places = [(SharedTrials, "_holds"), (Claim, "finish"), (Claim, "finish")]
+    working = [workers.begin(place) for place in places]
     # Opened after the first fork: connections to a server must not be shared.
     with opened(storage) as store:
         study = optuna.create_study(study_name=f"{name}/stoc", storage=store, load_if_exists=True)

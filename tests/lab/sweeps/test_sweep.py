@@ -45,7 +45,7 @@ def known_losses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
     tried: list[tuple[float, float]] = []
 
     def loss(instance: Any, algorithm: Any, seed: int, budget: Budget) -> float:
-        point = algorithm.inner_lr, algorithm.outer_lr
+        point = algorithm.inner_lr, algorithm.outer.lr
         tried.append(point)
         return LOSSES[point]
 
@@ -124,6 +124,15 @@ def test_mistakes_are_explained(tmp_path: Path) -> None:
     for storage in ("nonsense", f"sqlite:///{tmp_path / 'absent' / 'sweep.db'}"):
         with pytest.raises(UserError, match=r"cannot open the storage .*sqlite:///sweep\.db"):
             sweep(tiny(sweep=GRID), storage)
+
+
+def test_a_problem_without_validation_rows_is_refused_before_its_data_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BILEVEL_DATA", str(tmp_path))
+    experiment = tiny(data="fc100", problem={"kind": "few-shot"}, sweep=GRID)
+    with pytest.raises(UserError, match="few-shot problems have no validation_loss"):
+        sweep(experiment, address(tmp_path))
 
 
 def test_a_missing_driver_is_named_with_the_command_and_without_the_password(

@@ -36,7 +36,7 @@ def sparse_data(rows: int = 40, features: int = 30, classes: int = 3) -> Dataset
 
 def test_hyper_cleaning_corrupts_the_training_labels_once_and_no_others() -> None:
     digits = load("digits")
-    form = CLEANING.build(digits, seed=5).problem.closed_form
+    form = CLEANING.build(digits, seed=5).problem.model.form
     labels = digits.train[1]
     expected = corrupt(labels[:300], 0.3, 10, seed=5)
     np.testing.assert_array_equal(form.train_labels, expected.labels)
@@ -47,11 +47,11 @@ def test_hyper_cleaning_corrupts_the_training_labels_once_and_no_others() -> Non
 
 def test_hyper_cleaning_standardises_by_the_training_rows_unless_told_otherwise() -> None:
     digits = load("digits")
-    own = CLEANING.build(digits, seed=0).problem.closed_form.train[:, :-1]
+    own = CLEANING.build(digits, seed=0).problem.model.form.train[:, :-1]
     assert own.mean() == pytest.approx(0, abs=1e-5)
     assert own.std(correction=0) == pytest.approx(1, abs=1e-5)
     told = HyperCleaning(train_rows=300, validation_rows=100, mean=0.5, std=0.25)
-    form = told.build(digits, seed=0).problem.closed_form
+    form = told.build(digits, seed=0).problem.model.form
     np.testing.assert_allclose(
         form.validation[:, :-1], (digits.train[0][300:400] - 0.5) / 0.25, rtol=1e-6
     )
@@ -61,7 +61,7 @@ def test_hyper_cleaning_standardises_by_the_training_rows_unless_told_otherwise(
 def test_hyper_cleaning_measures_against_the_labels_before_corruption() -> None:
     digits = load("digits")
     instance = CLEANING.build(digits, seed=0)
-    form, truth = instance.problem.closed_form, digits.train[1][:300]
+    form, truth = instance.problem.model.form, digits.train[1][:300]
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(300, generator=generator)
     W = 0.1 * torch.randn(65, 10, generator=generator)
@@ -92,7 +92,7 @@ def test_hyper_cleaning_says_what_it_cannot_use() -> None:
 
 def test_per_feature_splits_all_training_rows_by_the_seed() -> None:
     data = sparse_data()
-    forms = [PerFeatureRegularisation().build(data, seed).problem.closed_form for seed in (0, 0, 1)]
+    forms = [PerFeatureRegularisation().build(data, seed).problem.model.form for seed in (0, 0, 1)]
     for form in forms:
         assert form.train.layout == form.validation.layout == torch.sparse_csr
         both = torch.cat([form.train.to_dense(), form.validation.to_dense()])
@@ -145,7 +145,7 @@ def test_wrong_options_are_quoted(task: type, option: dict[str, float]) -> None:
     reason="BILEVEL_DATA has no newsgroups",
 )
 def test_the_newsgroups_problem_is_the_papers() -> None:
-    form = PerFeatureRegularisation().build(load("newsgroups"), seed=0).problem.closed_form
+    form = PerFeatureRegularisation().build(load("newsgroups"), seed=0).problem.model.form
     assert form.train.shape == form.validation.shape == (5657, 101_631)
     assert form.train.layout == torch.sparse_csr
     assert form.classes == 20

@@ -11,12 +11,13 @@ from bilevel.linear import CG
 import bilevel
 from bilevel.algorithms import MAML, AIDBiO, ITDBiO
 from bilevel.apps.few_shot.tasks import ENDLESS
+from bilevel.hypergradients import Stand
 from bilevel.hypergradients.parts import estimate_in_parts
-from bilevel.oracles import SharedBatch, make_oracle
-from bilevel.oracles.shared_batch import parts_of_step
+from bilevel.oracles import SharedBatch, Views
 
 from ...truth.dense_truth import relative
 from ...truth.raised_errors import assert_raises, claims
+from ...truth.watched import Watched
 from .few_shot_cases import Counted, network, problem, some_point
 
 SETTINGS = {"inner_steps": 3, "inner_lr": 0.4, "outer_lr": 0.1}
@@ -37,37 +38,38 @@ BATCH = 5
 )
 def test_chunks_take_the_steps_of_the_whole_batch(name, count):
     learner, algorithm = RUNS[name]
+    watched = Watched(algorithm), Watched(algorithm)
     whole, parts = (
-        bilevel.minimize(problem(learner, count=count, batch=BATCH, chunk=size), algorithm, steps=3)
-        for size in (None, 2)
+        bilevel.minimize(problem(learner, count=count, batch=BATCH, chunk=size), each, steps=3)
+        for size, each in zip((None, 2), watched, strict=True)
     )
-    for field in ("x", "y", "hypergradient"):
+    for field in ("x", "y"):
         error = relative(getattr(parts.state, field), getattr(whole.state, field))
         assert error < 1e-9, field
+    for theirs, ours in zip(*(each.directions for each in watched), strict=True):
+        assert relative(ours, theirs) < 1e-9
     values = [[record.outer_value for record in run.history] for run in (parts, whole)]
     assert values[0] == pytest.approx(values[1], rel=1e-9)
 
 
 def test_the_parts_of_a_step_are_its_tasks_in_order():
     for chunk, sizes in ((2, [2, 2, 1]), (1, [1] * 5), (5, [5]), (8, [5]), (None, [5])):
-        oracle = make_oracle(problem(ZeroHead(), count=7, batch=BATCH, chunk=chunk))
-        parts = parts_of_step(oracle, 1)
+        parts = Views(problem(ZeroHead(), count=7, batch=BATCH, chunk=chunk)).at(1).parts
         assert [part.inner_rows for part in parts] == sizes
-        assert torch.cat([part.rows for part in parts]).tolist() == [5, 6, 0, 1, 2]
+        assert torch.cat([part.oracle.rows(None) for part in parts]).tolist() == [5, 6, 0, 1, 2]
 
 
 def test_the_linear_solution_is_that_of_the_whole_batch_and_a_start_for_the_next():
     stated = problem(ZeroHead(0.1), count=7, batch=BATCH, chunk=2)
-    oracle, (x, y) = make_oracle(stated), some_point(stated)
+    views, (x, y) = Views(stated), some_point(stated)
     inner, method = GradientDescent(2, 0.4), bilevel.AID(CG(200, 1e-13))
-    whole = SharedBatch(oracle, torch.arange(BATCH))
-    truth = method.estimate(whole, x, y, None, inner, whole.streams(0))
-    parts = parts_of_step(oracle, 0)
-    found = estimate_in_parts(method, parts, x, y, None, inner, 0)
+    whole = SharedBatch(views.oracle, torch.arange(BATCH))
+    truth = method.estimate(whole, Stand(x, y), inner, whole.streams(0))
+    parts = views.at(0).parts
+    found = estimate_in_parts(method, parts, Stand(x, y), inner, 0)
     assert relative(found.linear.v, truth.linear.v) < 1e-9
-    again = estimate_in_parts(
-        bilevel.AID(CG(200, 1e-8)), parts, x, y, truth.linear.v, inner, 0
-    )  # fmt: skip
+    stand = Stand(x, y, truth.linear.v)
+    again = estimate_in_parts(bilevel.AID(CG(200, 1e-8)), parts, stand, inner, 0)
     assert again.linear.steps == 0
     assert relative(again.linear.v, truth.linear.v) < 1e-12
     assert relative(again.value, truth.value) < 1e-9
@@ -79,9 +81,9 @@ def test_each_task_is_embedded_once_and_differentiated_once(name, chunk):
     learner, algorithm = RUNS[name]
     embedding = Counted(network())
     stated = problem(learner, batch=BATCH, chunk=chunk, embedding=embedding)
-    oracle = make_oracle(stated)
+    view = Views(stated).at(0)
     embedding.reset()
-    algorithm.step(oracle, algorithm.init(oracle, stated.x0, stated.y0))
+    algorithm.step(view, algorithm.init(view.whole, stated.x0, stated.y0))
     assert (embedding.forwards, embedding.backwards) == (BATCH, BATCH)
 
 
@@ -109,8 +111,7 @@ def test_any_problem_of_tasks_can_be_worked_on_in_chunks():
             y0=torch.zeros(6, 2).double(),
             outer_data=targets,
             inner_data=targets,
-            shared_batch=5,
-            chunk=chunk,
+            tasks=bilevel.Tasks(5, chunk),
         )
 
     settings = {**SETTINGS, "inner_lr": 0.1}

@@ -47,12 +47,6 @@ def test_threads_share_the_tiles(threads, shape):
         torch.set_num_threads(before)
 
 
-def test_without_a_team_one_thread_does_it_all(monkeypatch):
-    monkeypatch.setattr("bilevel.kernels.threads.team", lambda: None)
-    monkeypatch.setattr("bilevel.kernels.threads.count", lambda: 2)
-    assert max(errors(3, 13, 11, 16, 8)) < 1e-13
-
-
 def test_in_single_precision_they_are_as_near_the_truth_as_torchs():
     A, w, of_Z = random(50, 16, 16, 64), random(64, 64, 3, 3), random(50, 16, 16, 64)
     truth = ByTorch(w).forward(A), ByTorch(w).back(of_Z, A, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 import torch
 from bilevel.few_shot import LearnedHead, RandomHead, WholeNetwork, ZeroHead
@@ -10,10 +12,13 @@ from bilevel.linear import CG
 
 import bilevel
 from bilevel.algorithms import MAML, AIDBiO, ITDBiO
-from bilevel.oracles import make_oracle
+from bilevel.hypergradients import Stand
+from bilevel.models.heads.oracle import HeadOracle
+from bilevel.oracles import SharedBatch, View, Views, make
 
 from ...truth import dense_truth
 from ...truth.dense_truth import relative
+from ...truth.watched import Watched
 from .few_shot_cases import (
     HEADS,
     Counted,
@@ -29,14 +34,20 @@ from .few_shot_cases import (
 LR = 0.4
 
 
+class Found(NamedTuple):
+    y: torch.Tensor
+    hypergradient: torch.Tensor
+
+
 def states(stated, algorithm, steps=2):
     """(x, rows, what came of it) of each outer step."""
-    seen = []
+    seen, algorithm = [], Watched(algorithm)
     bilevel.minimize(stated, algorithm, steps=steps, callbacks=[lambda p: seen.append(p.state)])
-    before = [stated.x0, *(state.x for state in seen)]
-    batch = stated.shared_batch
+    before = [stated.x0, *(state.x for state in seen[:-1])]
+    batch = stated.tasks.batch
     rows = [list(range(batch * k, batch * k + batch)) for k in range(steps)]
-    return list(zip(before, rows, seen, strict=False))
+    found = [Found(state.y, h) for state, h in zip(seen, algorithm.directions, strict=True)]
+    return list(zip(before, rows, found, strict=True))
 
 
 @pytest.mark.parametrize("D", [1, 4])
@@ -78,7 +89,7 @@ def test_first_order_itd_bio_is_the_outer_gradient_at_the_last_iterate():
     x = x.clone().requires_grad_()
     stated.outer_loss(x, state.y, torch.tensor(rows)).backward()
     assert relative(state.hypergradient, x.grad) < 1e-12
-    assert algorithm.cost(0) == {"gc_f": 2, "gc_g": 5, "jv": 0, "hv": 0}
+    assert algorithm.price(0).known == {"gc_f": 2, "gc_g": 5, "jv": 0, "hv": 0}
 
 
 @pytest.mark.parametrize("learner", [ZeroHead(0.05), RandomHead(0.05)], ids=str)
@@ -111,9 +122,9 @@ def test_aid_is_the_derivative_of_the_outer_loss_at_the_adapted_heads():
     def phi(x):
         return stated.outer_loss(x, dense_truth.inner_solution(stated, x))
 
-    oracle = make_oracle(stated)
+    oracle = make(stated)
     estimate = bilevel.AID(CG(200, 1e-13)).estimate(
-        oracle, x, stated.y0, None, NewtonCG(1e-12), oracle.streams(0)
+        oracle, Stand(x, stated.y0), NewtonCG(1e-12), oracle.streams(0)
     )
     for seed in range(3):
         d = torch.nn.functional.normalize(direction(x, seed), dim=0)
@@ -124,10 +135,10 @@ def test_aid_is_the_derivative_of_the_outer_loss_at_the_adapted_heads():
 def test_aid_and_itd_agree_after_many_steps():
     stated = problem(ZeroHead(0.2))
     x, y = some_point(stated)
-    oracle = bilevel.oracles.at_step(make_oracle(stated), 0)
+    oracle = Views(stated).at(0).whole
     inner = GradientDescent(300, 0.5)
     aid, itd = (
-        method.estimate(oracle, x, y, None, inner, oracle.streams(0)).value
+        method.estimate(oracle, Stand(x, y), inner, oracle.streams(0)).value
         for method in (bilevel.AID(CG(200, 1e-13)), bilevel.ITD())
     )
     assert relative(itd, aid) < 1e-10
@@ -136,7 +147,7 @@ def test_aid_and_itd_agree_after_many_steps():
 @pytest.mark.parametrize("D", [1, 40])
 @pytest.mark.parametrize("learner", ["zero", "learned"])
 @pytest.mark.parametrize(
-    "make",
+    "made",
     [
         lambda D: AIDBiO(inner_steps=D, cg_steps=10),
         lambda D: ITDBiO(inner_steps=D),
@@ -146,14 +157,14 @@ def test_aid_and_itd_agree_after_many_steps():
     ],
     ids=["aid-bio", "itd-bio", "first-order", "maml", "checkpointed"],
 )
-def test_a_step_embeds_each_task_once_and_goes_back_once_whatever_d_is(make, learner, D):
+def test_a_step_embeds_each_task_once_and_goes_back_once_whatever_d_is(made, learner, D):
     embedding = Counted(network())
     stated = problem(HEADS[learner], embedding=embedding)
-    oracle, algorithm = make_oracle(stated), make(D)
-    state = algorithm.init(oracle, stated.x0, stated.y0)
-    for _ in range(2):
+    views, algorithm = Views(stated), made(D)
+    state = algorithm.init(views.at(0).whole, stated.x0, stated.y0)
+    for k in range(2):
         embedding.reset()
-        state = algorithm.step(oracle, state)
+        state, _ = algorithm.step(views.at(k), state)
         assert (embedding.forwards, embedding.backwards) == (3, 3)
 
 
@@ -162,11 +173,10 @@ def test_a_graph_that_was_not_kept_costs_one_more_pass_forward():
     stated = problem(ZeroHead(0.05), embedding=embedding)
     algorithm = ITDBiO(inner_steps=7)
     for room, forwards in ((0, 6), (2**30, 3)):
-        oracle = bilevel.oracles.HeadOracle(
-            stated.closed_form, stated.inner_data, shared_batch=3, graph_bytes=room
-        )
+        everyone = HeadOracle(stated.model.form, stated.inner_data, graph_bytes=room)
+        oracle = SharedBatch(everyone, torch.arange(3))
         embedding.reset()
-        algorithm.step(oracle, algorithm.init(oracle, stated.x0, stated.y0))
+        algorithm.step(View.of(oracle), algorithm.init(oracle, stated.x0, stated.y0))
         assert (embedding.forwards, embedding.recorded, embedding.backwards) == (forwards, 3, 3)
 
 

@@ -21,7 +21,7 @@ from torch import nn
 import bilevel
 from bilevel.algorithms import MAML, AIDBiO, ITDBiO
 from bilevel.datasets import Images
-from bilevel.oracles import AutogradOracle, make_oracle
+from bilevel.oracles import AutogradOracle, make
 
 from ...truth.dense_truth import relative
 from .few_shot_cases import direction, network, pictures, problem, smooth_network, some_point
@@ -84,10 +84,10 @@ def test_initial_weights_come_from_the_seed_and_leave_torchs_random_state_alone(
     assert not torch.equal(first.weights[3], other.weights[3])
 
 
-@pytest.mark.parametrize("make", [network, smooth_network])
-def test_features_of_a_task_do_not_depend_on_the_tasks_beside_it(make):
-    stated = problem(ZeroHead(), count=6, embedding=make())
-    oracle, (x, y) = make_oracle(stated), some_point(stated)
+@pytest.mark.parametrize("embedding", [network, smooth_network])
+def test_features_of_a_task_do_not_depend_on_the_tasks_beside_it(embedding):
+    stated = problem(ZeroHead(), count=6, embedding=embedding())
+    oracle, (x, y) = make(stated), some_point(stated)
     alone = oracle.embedded(x, torch.tensor([4])).values[0]
     assert torch.equal(oracle.embedded(x, torch.tensor([0, 4, 2])).values[1], alone)
     assert torch.equal(oracle.embedded(x, torch.tensor([4, 5])).values[0], alone)
@@ -97,7 +97,7 @@ def test_features_of_a_task_do_not_depend_on_the_tasks_beside_it(make):
 
 def test_features_are_normalised_over_support_and_query_images_of_the_task():
     stated = problem(ZeroHead(), count=6)
-    oracle = make_oracle(stated)
+    oracle = make(stated)
     values = oracle.embedded(stated.x0, torch.tensor([4])).values[0]
     images = stated.inner_data.rows(torch.tensor([4]))[0]
     truth = network().double()(images).detach()
@@ -112,7 +112,7 @@ def test_networks_that_adapt_see_support_and_query_images_apart():
     rows = torch.tensor([4])
     images = stated.inner_data.rows(rows)
     for part in (slice(0, 6), slice(6, 12)):
-        logits = stated.closed_form.logits(y.view(6, -1)[rows], images[:, part])[0]
+        logits = stated.model.form.logits(y.view(6, -1)[rows], images[:, part])[0]
         own = stated.x_structure.unflatten(y.view(6, -1)[4])
         features = torch.func.functional_call(network(), own["embedding"], (images[0, part],))
         truth = features @ own["head"][:-1] + own["head"][-1]
@@ -122,13 +122,13 @@ def test_networks_that_adapt_see_support_and_query_images_apart():
 @pytest.mark.parametrize("learner", [ZeroHead(0.05), LearnedHead()], ids=str)
 def test_a_users_own_module_gives_the_same_derivatives_as_autograd(learner):
     stated = problem(learner, count=5, embedding=smooth_network())
-    fast, truth, rows = make_oracle(stated), AutogradOracle(stated), torch.tensor([3, 1])
+    fast, truth, rows = make(stated), AutogradOracle(stated), torch.tensor([3, 1])
     x, y = some_point(stated)
     v = direction(y)
     cross = fast.pull(x, fast.linearize(x, y, rows).cross(v), rows)
     assert relative(cross, truth.linearize(x, y, rows).cross(v)) < 1e-12
-    outer = fast.pull(x, fast.outer_gradient(x, y, rows)[0], rows)
-    assert relative(outer, truth.outer_gradient(x, y, rows)[0]) < 1e-12
+    outer = fast.pull(x, fast.outer(x, y, rows).gradient()[0], rows)
+    assert relative(outer, truth.outer(x, y, rows).gradient()[0]) < 1e-12
 
 
 def test_a_users_own_module_is_evaluated_in_its_mode():
@@ -136,7 +136,7 @@ def test_a_users_own_module_is_evaluated_in_its_mode():
     module(torch.randn(8, 1, 16, 16, generator=torch.Generator().manual_seed(0)))  # statistics
     for embedding in (module.train(), copy.deepcopy(module).eval()):
         stated = problem(ZeroHead(), count=5, embedding=embedding)
-        values = make_oracle(stated).embedded(stated.x0, torch.tensor([1])).values[0, :, :-1]
+        values = make(stated).embedded(stated.x0, torch.tensor([1])).values[0, :, :-1]
         truth = copy.deepcopy(embedding).double()(stated.inner_data.rows(torch.tensor([1]))[0])
         assert relative(values, truth.detach()) < 1e-13
 
@@ -187,7 +187,7 @@ def test_learning_makes_tasks_easier_that_one_channel_tells_apart():
     tasks = Tasks(images, ways=3, shots=2, queries=4)
     stated = few_shot_problem(tasks, FourBlocks(3, 16, 8), ZeroHead(0.01), batch=4)
     algorithm = ITDBiO(
-        inner_steps=5, inner_lr=0.5, outer_lr=0.01, outer_optimizer="adam", warm_start=False
+        inner_steps=5, inner_lr=0.5, outer=bilevel.updates.Adam(0.01), warm_start=False
     )
     result = bilevel.minimize(stated, algorithm, steps=30, evaluate_every=30)
     before = accuracy(stated, algorithm, stated.x0, 40).mean

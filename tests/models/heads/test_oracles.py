@@ -13,7 +13,10 @@ from torch.autograd.functional import hessian
 
 import bilevel
 from bilevel.apps.few_shot.tasks import ENDLESS
-from bilevel.oracles import AutogradOracle, HeadOracle, NetworkOracle, SharedBatch, make_oracle
+from bilevel.hypergradients import Stand
+from bilevel.models.heads.networks import NetworkOracle
+from bilevel.models.heads.oracle import HeadOracle
+from bilevel.oracles import AutogradOracle, SharedBatch, make
 
 from ...truth.dense_truth import relative
 from .few_shot_cases import HEADS, direction, network, problem, smooth_network, some_point
@@ -31,7 +34,7 @@ on_heads = pytest.mark.parametrize("learner", HEADS)
 
 def both(learner, count=5, dtype=torch.float64):
     stated = problem(LEARNERS[learner], count=count, dtype=dtype)
-    return make_oracle(stated), AutogradOracle(stated), *some_point(stated)
+    return make(stated), AutogradOracle(stated), *some_point(stated)
 
 
 @pytest.mark.parametrize(
@@ -45,14 +48,14 @@ def test_values_gradients_and_products_equal_autograd(learner, rows, dtype, tole
     assert type(fast) is (NetworkOracle if learner == "network" else HeadOracle)
     v = direction(y)
     ours, theirs = fast.linearize(x, y, rows), truth.linearize(x, y, rows)
-    outer, outer_truth = fast.outer_gradient(x, y, rows), truth.outer_gradient(x, y, rows)
-    value, gradient = fast.inner_value_and_gradient(x, y, rows)
+    outer, outer_truth = fast.outer(x, y, rows).gradient(), truth.outer(x, y, rows).gradient()
+    value, gradient = fast.inner(x, y, rows).value_and_gradient()
     pairs = {
-        "f": (fast.outer_value(x, y, rows), truth.outer_value(x, y, rows)),
-        "g": (fast.inner_value(x, y, rows), truth.inner_value(x, y, rows)),
-        "g with its gradient": (value, truth.inner_value(x, y, rows)),
+        "f": (fast.outer(x, y, rows).value(), truth.outer(x, y, rows).value()),
+        "g": (fast.inner(x, y, rows).value(), truth.inner(x, y, rows).value()),
+        "g with its gradient": (value, truth.inner(x, y, rows).value()),
         "∇y f": (outer[1], outer_truth[1]),
-        "∇y g": (fast.inner_gradient(x, y, rows), theirs.gradient()),
+        "∇y g": (fast.inner(x, y, rows).gradient(), theirs.gradient()),
         "∇y g with g": (gradient, theirs.gradient()),
         "∇y g linearised": (ours.gradient(), theirs.gradient()),
         "∇²y g v": (ours.hvp(v), theirs.hvp(v)),
@@ -60,7 +63,12 @@ def test_values_gradients_and_products_equal_autograd(learner, rows, dtype, tole
     if learner == "network":  # whose x is but the start
         assert not fast.pull(x, outer[0], rows).any()
         assert not fast.pull(x, ours.cross(v), rows).any()
+        assert not fast.pull(x, ours.gradient_x(), rows).any()
     else:
+        of_x = fast.inner(x, y, rows).gradient_x()
+        pairs["∇x g"] = (fast.pull(x, of_x, rows), theirs.gradient_x())
+        pairs["∇x g linearised"] = (fast.pull(x, ours.gradient_x(), rows), theirs.gradient_x())
+        pairs["∇x∇y g v with ∇²y g v"] = (fast.pull(x, ours.both(v)[1], rows), theirs.cross(v))
         pairs["∇x f"] = (fast.pull(x, outer[0], rows), outer_truth[0])
         pairs["∇x∇y g v"] = (fast.pull(x, ours.cross(v), rows), theirs.cross(v))
     errors = {name: relative(mine, true) for name, (mine, true) in pairs.items()}
@@ -71,10 +79,12 @@ def test_values_gradients_and_products_equal_autograd(learner, rows, dtype, tole
 def test_covectors_can_be_added_before_they_are_pulled_back(learner):
     fast, truth, x, y = both(learner)
     rows, v = torch.tensor([2, 4, 1]), direction(y)
-    start = fast.pull_start(x, v, rows)
-    covector = fast.outer_gradient(x, y, rows)[0] - 2 * fast.linearize(x, y, rows).cross(v) + start
-    expected = truth.outer_gradient(x, y, rows)[0] - 2 * truth.linearize(x, y, rows).cross(v)
-    expected = expected + truth.pull_start(x, v)
+    start = fast.start(x, y, rows).pull(v)
+    covector = (
+        fast.outer(x, y, rows).gradient()[0] - 2 * fast.linearize(x, y, rows).cross(v) + start
+    )
+    expected = truth.outer(x, y, rows).gradient()[0] - 2 * truth.linearize(x, y, rows).cross(v)
+    expected = expected + truth.start(x, y).pull(v)
     assert relative(fast.pull(x, covector, rows), expected) < 1e-12
     assert relative(fast.pull(x, covector, rows), expected) < 1e-12  # a second time
 
@@ -82,12 +92,12 @@ def test_covectors_can_be_added_before_they_are_pulled_back(learner):
 @on_learners
 def test_the_start_and_its_derivative_equal_autograd(learner):
     fast, truth, x, y = both(learner)
-    assert torch.equal(fast.start(x, y), truth.start(x, y))
+    assert torch.equal(fast.start(x, y).point(), truth.start(x, y).point())
     r, rows = direction(y), torch.tensor([0, 1, 2])
     assert torch.allclose(
-        fast.pull(x, fast.pull_start(x, r, rows), rows), truth.pull_start(x, r), rtol=1e-12
+        fast.pull(x, fast.start(x, y, rows).pull(r), rows), truth.start(x, y).pull(r), rtol=1e-12
     )
-    assert bool(truth.pull_start(x, r).any()) == (learner in ("learned", "network"))
+    assert bool(truth.start(x, y).pull(r).any()) == (learner in ("learned", "network"))
 
 
 @pytest.mark.parametrize("rows", [[0, 1, 2], [4, 2]])
@@ -106,7 +116,7 @@ def test_tasks_outside_the_batch_have_no_derivatives(learner):
     around = fast.linearize(x, y, rows)
     others = torch.tensor([0, 2, 4])
     for vector in (
-        around.gradient(), around.hvp(direction(y)), fast.outer_gradient(x, y, rows)[1]
+        around.gradient(), around.hvp(direction(y)), fast.outer(x, y, rows).gradient()[1]
     ):  # fmt: skip
         assert not vector.view(5, -1)[others].any()
         assert vector.view(5, -1)[rows].any(1).all()
@@ -123,7 +133,7 @@ def test_two_tasks_that_share_a_head_add_up_as_in_autograd():
 
 def head_oracle(graph_bytes, learner="zero", embedding=network):
     stated = problem(HEADS[learner], count=5, embedding=embedding())
-    return HeadOracle(stated.closed_form, stated.inner_data, graph_bytes=graph_bytes), stated
+    return HeadOracle(stated.model.form, stated.inner_data, graph_bytes=graph_bytes), stated
 
 
 def graphs_kept(oracle, x, rows):
@@ -153,8 +163,8 @@ def test_features_are_those_of_the_x_and_the_tasks_that_are_asked_for():
     moved, rows = x + 0.1, torch.tensor([0, 1, 2])
 
     def agrees(x, rows):
-        ours = oracle.pull(x, oracle.outer_gradient(x, y, rows)[0], rows)
-        return relative(ours, truth.outer_gradient(x, y, rows)[0]) < 1e-12
+        ours = oracle.pull(x, oracle.outer(x, y, rows).gradient()[0], rows)
+        return relative(ours, truth.outer(x, y, rows).gradient()[0]) < 1e-12
 
     assert agrees(x, rows)
     assert agrees(moved, rows)
@@ -181,8 +191,8 @@ def test_values_make_no_graph_and_leave_the_last_features_where_they_are():
     oracle, stated = head_oracle(2**30)
     x, y = some_point(stated)
     first = oracle.embedded(x, torch.tensor([0, 1]))
-    oracle.outer_value(x, y, torch.tensor([2, 3]))
-    oracle.inner_value(x.clone(), y, torch.tensor([0, 1]))
+    oracle.outer(x, y, torch.tensor([2, 3])).value()
+    oracle.inner(x.clone(), y, torch.tensor([0, 1])).value()
     assert oracle.embedded(x, torch.tensor([0, 1])) is first
     assert len(first._kept) == 2
 
@@ -193,12 +203,12 @@ def test_graphs_that_are_not_pulled_back_are_freed_at_once():
     x, y = some_point(stated)
     gc.disable()
     try:
-        oracle.inner_gradient(x, y, torch.tensor([0, 1]))
+        oracle.inner(x, y, torch.tensor([0, 1])).gradient()
         recordings = oracle.embedded(x, torch.tensor([0, 1]))._kept.values()
         leaves = [weakref.ref(recording._x) for recording in recordings]
         del recordings
         assert len(leaves) == 2
-        oracle.inner_gradient(x, y, torch.tensor([2, 3]))
+        oracle.inner(x, y, torch.tensor([2, 3])).gradient()
         assert [leaf() for leaf in leaves] == [None, None]
     finally:
         gc.enable()
@@ -216,7 +226,7 @@ def test_preconditioned_cg_leaves_the_heads_of_other_tasks_alone():
     oracle = SharedBatch(fast, torch.tensor([4, 1]))
     plain, preconditioned = (
         bilevel.AID(CG(60, 1e-13, choice)).estimate(
-            oracle, x, y, None, bilevel.inner.GradientDescent(3, 0.5), oracle.streams(0)
+            oracle, Stand(x, y), bilevel.inner.GradientDescent(3, 0.5), oracle.streams(0)
         )
         for choice in (None, from_oracle)
     )
@@ -230,7 +240,7 @@ def test_nothing_is_written_to_what_the_oracle_is_given(learner):
     rows, v = torch.tensor([3, 1, 4]), direction(y)
     before = [t.clone() for t in (x, y, v, rows)]
     around = fast.linearize(x, y, rows)
-    fast.pull(x, fast.outer_gradient(x, y, rows)[0] - around.cross(v), rows)
-    around.gradient(), around.hvp(v), fast.start(x, y), fast.pull_start(x, v, rows)
+    fast.pull(x, fast.outer(x, y, rows).gradient()[0] - around.cross(v), rows)
+    around.gradient(), around.hvp(v), fast.start(x, y).point(), fast.start(x, y, rows).pull(v)
     assert all(torch.equal(a, b) for a, b in zip((x, y, v, rows), before, strict=True))
     assert not x.requires_grad

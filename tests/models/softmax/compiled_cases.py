@@ -14,8 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 import bilevel
+import bilevel.oracles
 from bilevel.models.softmax.compiled_oracle import CompiledSoftmaxOracle
-from bilevel.oracles import SoftmaxOracle
+from bilevel.models.softmax.oracle import SoftmaxOracle
 
 CLASSES = 5
 PENALTIES = (bilevel.Ridge(0.01), bilevel.PerFeature(), bilevel.PerWeight())
@@ -57,7 +58,7 @@ def problem_of(
 
 
 def oracles_of(problem):
-    return SoftmaxOracle(problem.closed_form), CompiledSoftmaxOracle(problem.closed_form)
+    return SoftmaxOracle(problem.model.form), CompiledSoftmaxOracle(problem.model.form)
 
 
 def vectors(oracle, seed):

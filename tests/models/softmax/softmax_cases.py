@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import bilevel
-from bilevel.oracles import AutogradOracle, SoftmaxOracle
+from bilevel.models.softmax.oracle import SoftmaxOracle
+from bilevel.oracles import AutogradOracle
 
 _WEIGHTS = ("sigmoid", "fixed", "none")
 _PENALTIES = (bilevel.Ridge(0.01), bilevel.PerFeature(), bilevel.PerWeight())
@@ -39,7 +40,7 @@ class Case:
     outer_rows: Tensor | None
 
     def oracles(self) -> tuple[SoftmaxOracle, AutogradOracle]:
-        return SoftmaxOracle(self.problem.closed_form), AutogradOracle(self.problem)
+        return SoftmaxOracle(self.problem.model.form), AutogradOracle(self.problem)
 
 
 def make_case(
@@ -110,16 +111,16 @@ cases = st.builds(
 def answers(oracle: Any, case: Case) -> dict[str, Tensor]:
     """Everything that an oracle can be asked, by name."""
     x, y, v, rows = case.x, case.y, case.v, case.rows
-    value, gradient = oracle.inner_value_and_gradient(x, y, rows)
+    value, gradient = oracle.inner(x, y, rows).value_and_gradient()
     around = oracle.linearize(x, y, rows)
-    outer_x, outer_y = oracle.outer_gradient(x, y, case.outer_rows)
+    outer_x, outer_y = oracle.outer(x, y, case.outer_rows).gradient()
     return {
-        "outer value": oracle.outer_value(x, y, case.outer_rows),
+        "outer value": oracle.outer(x, y, case.outer_rows).value(),
         "outer gradient in x": outer_x,
         "outer gradient in y": outer_y,
-        "inner value": oracle.inner_value(x, y, rows),
+        "inner value": oracle.inner(x, y, rows).value(),
         "inner value, with gradient": value,
-        "inner gradient": oracle.inner_gradient(x, y, rows),
+        "inner gradient": oracle.inner(x, y, rows).gradient(),
         "inner gradient, with value": gradient,
         "inner gradient, linearised": around.gradient(),
         "hvp": around.hvp(v),
@@ -139,7 +140,7 @@ class Parts:
 
 
 def inner_parts(case: Case) -> Parts:
-    form = case.problem.closed_form
+    form = case.problem.model.form
     W, rows = case.y.view(form.shape), case.rows
     X, P, Y = _predictions(form.train, form.train_labels, W, rows)
     x_weights, x_penalties = form.split(case.problem.x_structure.unflatten(case.x))
@@ -158,14 +159,14 @@ def _predictions(X: Tensor, labels: Tensor, W: Tensor, rows: Tensor | None) -> t
 
 def hvp_size(case: Case) -> Tensor:
     """The sum of the absolute values of the terms of each component of ∇²y g v."""
-    of, V = inner_parts(case), case.v.view(case.problem.closed_form.shape).abs()
+    of, V = inner_parts(case), case.v.view(case.problem.model.form.shape).abs()
     U = of.X @ V
     mean = (of.P * U).sum(1, keepdim=True)
     return (of.X.T @ (of.s * of.P * (U + mean)) + 2 * of.c * V).reshape(-1)
 
 
 def cross_size(case: Case) -> Tensor:
-    of, form = inner_parts(case), case.problem.closed_form
+    of, form = inner_parts(case), case.problem.model.form
     W, V = (flat.view(form.shape).abs() for flat in (case.y, case.v))
     x_weights, x_penalties = form.split(case.problem.x_structure.unflatten(case.x))
     found = []
@@ -182,7 +183,7 @@ def cross_size(case: Case) -> Tensor:
 
 def sizes(case: Case, truth: dict[str, Tensor]) -> dict[str, Tensor]:
     """For each answer, the sum of the absolute values of the terms that it is a sum of."""
-    form, of = case.problem.closed_form, inner_parts(case)
+    form, of = case.problem.model.form, inner_parts(case)
     W = case.y.view(form.shape)
     X, P, Y = _predictions(form.validation, form.validation_labels, W, case.outer_rows)
     gradient = (of.X.T @ (of.s * (of.P + of.Y)) + 2 * of.c * W.abs()).reshape(-1)

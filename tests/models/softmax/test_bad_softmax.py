@@ -11,7 +11,8 @@ import scipy.sparse
 import torch
 
 import bilevel
-from bilevel.oracles import AutogradOracle, SoftmaxOracle
+from bilevel.models.softmax.oracle import SoftmaxOracle
+from bilevel.oracles import AutogradOracle
 
 from ...truth.raised_errors import assert_raises, claims
 
@@ -47,7 +48,7 @@ def penalised(weights: Any) -> bilevel.Problem:
         "too few labels",
         lambda: softmax(validation=(_ROWS, _LABELS[:5])),
         ValueError,
-        r"validation labels must be 6 integers … one a row … shape \(5,\)",
+        r"validation labels must be 6 integers … one per row … shape \(5,\)",
     ),
     (
         "a label beyond the classes",
@@ -102,7 +103,7 @@ def penalised(weights: Any) -> bilevel.Problem:
         "features of one row",
         lambda: softmax(_ROWS[0]),
         ValueError,
-        r"train features must be a … matrix with a row a sample, got shape \(2,\)",
+        r"train features must be a … matrix with one row per sample, got shape \(2,\)",
     ),
     (
         "other validation features",
@@ -138,7 +139,7 @@ def penalised(weights: Any) -> bilevel.Problem:
         "too few weights",
         lambda: penalised([1.0, 2.0]),
         ValueError,
-        r"weights must be 6 … one a training row; got shape \(2,\)",
+        r"weights must be 6 … one per training row; got shape \(2,\)",
     ),
     (
         "weights by name",
@@ -206,15 +207,15 @@ def test_the_parts_of_x0_may_come_in_any_order() -> None:
     problem = softmax(penalty=bilevel.PerFeature(), x0=parts)
     assert torch.equal(problem.x_structure.unflatten(problem.x0)["weights"], parts["weights"])
     y = torch.randn(4, generator=generator)
-    closed = SoftmaxOracle(problem.closed_form).inner_value(problem.x0, y)
-    torch.testing.assert_close(closed, AutogradOracle(problem).inner_value(problem.x0, y))
+    closed = SoftmaxOracle(problem.model.form).inner(problem.x0, y).value()
+    torch.testing.assert_close(closed, AutogradOracle(problem).inner(problem.x0, y).value())
 
 
 @pytest.mark.parametrize("kind", ["tensor", "torch csr", "scipy csr"])
 def test_a_bias_is_a_last_column_of_ones_in_every_layout(kind: str) -> None:
     rows = {
         "tensor": _ROWS,
-        "torch csr": softmax(scipy.sparse.csr_array(_ROWS.numpy())).closed_form.train,
+        "torch csr": softmax(scipy.sparse.csr_array(_ROWS.numpy())).model.form.train,
         "scipy csr": scipy.sparse.csr_array(_ROWS.numpy()),
     }[kind]
     biased = bilevel.add_bias(rows)

@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bilevel
-from bilevel.kernels.kernel import kernel
+import bilevel.oracles
 from bilevel.models.softmax.compiled import forms
 from bilevel.models.softmax.compiled.regression import Regression
 from bilevel.models.softmax.compiled_oracle import CompiledSoftmaxOracle, worth_compiling
-from bilevel.oracles import SoftmaxOracle, make_oracle
-from bilevel.oracles.base import Step, Sweep
+from bilevel.models.softmax.oracle import SoftmaxOracle
+from bilevel.oracles import do, make
+from bilevel.oracles.plans import Contract, Descend, Retrace, Step, Sweep, Trace
 
 from .compiled_cases import (
     CLASSES,
@@ -35,24 +36,33 @@ from .compiled_cases import (
 )
 
 
+def by_both(plan, fast, slow):
+    """What the kernels make of it, and what torch does."""
+    found = fast.accelerate(plan)
+    assert found is not None
+    return found, plan.plainly(slow)
+
+
 def answers(oracle, x, y, v, rows, outer_rows):
     around = oracle.linearize(x, y, rows)
-    hvp, cross = around.hvp_and_cross(v)
-    value, gradient = oracle.inner_value_and_gradient(x, y, rows)
+    hvp, cross = around.both(v)
+    value, gradient = oracle.inner(x, y, rows).value_and_gradient()
     return {
-        "outer value": oracle.outer_value(x, y, outer_rows),
-        "outer gradient": oracle.outer_gradient(x, y, outer_rows)[1],
-        "inner value": oracle.inner_value(x, y, rows),
+        "outer value": oracle.outer(x, y, outer_rows).value(),
+        "outer gradient": oracle.outer(x, y, outer_rows).gradient()[1],
+        "inner value": oracle.inner(x, y, rows).value(),
         "value": value,
         "gradient with value": gradient,
-        "gradient": oracle.inner_gradient(x, y, rows),
+        "gradient": oracle.inner(x, y, rows).gradient(),
         "gradient again": around.gradient(),
+        "gradient by x": oracle.inner(x, y, rows).gradient_x(),
+        "gradient by x again": around.gradient_x(),
         "hvp": around.hvp(v),
         "cross": around.cross(v),
         "hvp with cross": hvp,
         "cross with hvp": cross,
         "diagonal": around.diagonal(),
-        "approximate inverse": around.approximate_inverse()(v),
+        "approximate inverse": around.inverse()(v),
     }
 
 
@@ -77,7 +87,7 @@ def test_steps_on_batches_are_those_of_torch(layout, seed, penalty, sizes, varie
     batches = rows_of(seed, 151, *sizes)
     rates = [0.1 + 0.1 * t * varied for t in range(len(sizes))]
     steps = [Step(rows, lr) for rows, lr in zip(batches, rates, strict=True)]
-    assert_near(fast.descend(x, y, steps), slow.descend(x, y, steps), 1e-10)
+    assert_near(*by_both(Descend(x, y, steps), fast, slow), 1e-10)
 
 
 @every_layout
@@ -87,7 +97,7 @@ def test_steps_on_all_rows_are_those_of_torch(layout, seed, penalty):
     slow, fast = oracles_of(problem_of(layout, seed, penalty))
     x, y, _ = vectors(slow, seed)
     steps = [Step(None, 0.1), Step(None, 0.3), Step(None, 0.2)]
-    assert_near(fast.descend(x, y, steps), slow.descend(x, y, steps), 1e-10)
+    assert_near(*by_both(Descend(x, y, steps), fast, slow), 1e-10)
 
 
 @every_layout
@@ -97,14 +107,14 @@ def test_neumann_factors_on_batches_are_those_of_torch(layout, seed, penalty, si
     slow, fast = oracles_of(problem_of(layout, seed, penalty))
     x, y, v = vectors(slow, seed)
     batches = rows_of(seed, 151, *sizes)
-    truth = slow.contract(x, y, v, batches, 0.2)
-    for found, expected in zip(fast.contract(x, y, v, batches, 0.2), truth, strict=True):
+    plan = Contract(x, y, v, batches, 0.2)
+    for found, expected in zip(*by_both(plan, fast, slow), strict=True):
         assert_near(found, expected, 1e-10)
 
 
 @pytest.mark.parametrize("layout", ["background", "wide"])
 def test_single_precision_is_as_near_to_the_truth_as_torchs(layout):
-    exact = SoftmaxOracle(problem_of(layout, 3).closed_form)
+    exact = SoftmaxOracle(problem_of(layout, 3).model.form)
     slow, fast = oracles_of(problem_of(layout, 3, dtype=np.float32))
     x, y, v = vectors(slow, 3)
     batches = rows_of(3, 151, 7, 1, 20)
@@ -114,8 +124,8 @@ def test_single_precision_is_as_near_to_the_truth_as_torchs(layout):
         found = answers(oracle, *at, None, None)
         del found["approximate inverse"]  # where a factorisation may fail
         return found | {
-            "steps": oracle.descend(*at[:2], steps),
-            "factors": oracle.contract(*at, batches, 0.2)[1],
+            "steps": do(Descend(*at[:2], steps), oracle),
+            "factors": do(Contract(*at, batches, 0.2), oracle)[1],
         }
 
     truth = all_of(exact, x.double(), y.double(), v.double())
@@ -127,8 +137,8 @@ def test_single_precision_is_as_near_to_the_truth_as_torchs(layout):
 
 
 def there_and_back(oracle, x, y, r, steps):
-    path = oracle.trace(x, y, steps)
-    sweep = oracle.retrace(x, path[:-1], steps, Sweep(r, 2 * r, x.clone()))
+    path = do(Trace(x, y, steps), oracle)
+    sweep = do(Retrace(x, path[:-1], steps, Sweep(r, 2 * r, x.clone())), oracle)
     return {"path": path, **sweep._asdict()}
 
 
@@ -148,8 +158,8 @@ def test_the_way_back_over_steps_is_that_of_torch(layout, seed, penalty, sizes, 
 @pytest.fixture(params=[1, 3])
 def shared_out(request, monkeypatch):
     """However little the work is, so many threads share it, and each call makes one step."""
-    monkeypatch.setattr("bilevel.models.softmax.compiled.regression._WORTH_A_THREAD", 1)
-    monkeypatch.setattr("bilevel.models.softmax.compiled.regression._AT_ONCE", 1)
+    monkeypatch.setattr("bilevel.models.softmax.compiled.on_rows._WORTH_A_THREAD", 1)
+    monkeypatch.setattr("bilevel.models.softmax.compiled.on_rows._AT_ONCE", 1)
     monkeypatch.setattr("bilevel.kernels.threads.count", lambda: request.param)
 
 
@@ -163,30 +173,15 @@ def test_threads_and_shorter_calls_give_the_same(layout, shared_out):
             assert_near(found, truth[name], 1e-10, name)
     for batches in ([None] * 4, rows_of(5, 40, 31, 1, 8)):
         equal = [Step(rows, 0.1) for rows in batches]
-        assert_near(fast.descend(x, y, equal), slow.descend(x, y, equal), 1e-10)
+        assert_near(*by_both(Descend(x, y, equal), fast, slow), 1e-10)
         steps = [Step(rows, 0.1 + 0.1 * t) for t, rows in enumerate(batches)]
-        assert_near(fast.descend(x, y, steps), slow.descend(x, y, steps), 1e-10)
-        for found, truth in zip(
-            fast.contract(x, y, v, batches, 0.3), slow.contract(x, y, v, batches, 0.3), strict=True
-        ):
+        assert_near(*by_both(Descend(x, y, steps), fast, slow), 1e-10)
+        plan = Contract(x, y, v, batches, 0.3)
+        for found, truth in zip(do(plan, fast), plan.plainly(slow), strict=True):
             assert_near(found, truth, 1e-10)
         truth = there_and_back(slow, x, y, v, steps)
         for name, found in there_and_back(fast, x, y, v, steps).items():
             assert_near(found, truth[name], 1e-10, name)
-
-
-@every_layout
-def test_without_torchs_team_there_is_one_thread(layout, shared_out, monkeypatch):
-    monkeypatch.setattr("bilevel.kernels.threads.team", lambda: None)
-    slow, fast = oracles_of(problem_of(layout, 8))
-    x, y, v = vectors(slow, 8)
-    truth = answers(slow, x, y, v, None, None)
-    for name, found in answers(fast, x, y, v, None, None).items():
-        assert_near(found, truth[name], 1e-10, name)
-    asked = []
-    monkeypatch.setattr("bilevel.kernels.softmax.losses", lambda *given: asked.append(given[-1]))
-    fast.inner_value(x, y)
-    assert asked == [1]
 
 
 @every_layout
@@ -195,8 +190,8 @@ def test_what_is_given_is_not_written_to(layout):
     given_vectors = vectors(fast, 6)
     x, y, v = (vector.clone() for vector in given_vectors)
     batches = rows_of(6, 151, 3, 8)
-    fast.descend(x, y, [Step(rows, 0.5) for rows in batches])
-    fast.contract(x, y, v, batches, 0.5)
+    do(Descend(x, y, [Step(rows, 0.5) for rows in batches]), fast)
+    do(Contract(x, y, v, batches, 0.5), fast)
     there_and_back(fast, x, y, v, [Step(rows, 0.5) for rows in batches])
     answers(fast, x, y, v, None, None)
     assert all(map(torch.equal, (x, y, v), given_vectors))
@@ -209,10 +204,11 @@ def test_a_diverged_iterate_is_not_made_finite(layout, lost):
     x, y, v = vectors(fast, 7)
     y[::CLASSES] = lost  # the first class of every feature
     batches = rows_of(7, 151, 9, 9)
-    assert not fast.inner_gradient(x, y).isfinite().all()
-    assert not fast.inner_value(x, y).isfinite()
+    assert not fast.inner(x, y).gradient().isfinite().all()
+    assert not fast.inner(x, y).value().isfinite()
     assert not fast.linearize(x, y).hvp(v).isfinite().all()
-    assert not fast.descend(x, y, [Step(rows, 0.1) for rows in batches]).isfinite().all()
+    plan = Descend(x, y, [Step(rows, 0.1) for rows in batches])
+    assert not fast.accelerate(plan).isfinite().all()
 
 
 def test_large_logits_give_the_probabilities_of_torch():
@@ -242,7 +238,8 @@ def test_the_form_of_a_matrix_keeps_its_values(layout):
         assert found is X
         return
     S = scipy.sparse.csr_array((found[2], found[1], found[0]), X.shape).toarray()
-    assert np.abs(S + (found[3] if len(found) == 4 else 0) - X).max() <= 1e-15
+    assert len(found[3]) == (X.shape[1] if layout == "background" else 0)
+    assert np.abs(S + (found[3] if len(found[3]) else 0) - X).max() <= 1e-15
     assert forms.work(found) < 0.4 * X.size
 
 
@@ -255,15 +252,15 @@ def test_a_background_that_only_some_rows_have_is_no_background():
 
 def test_the_kernels_are_taken_for_large_problems_only(monkeypatch):
     small = problem_of("dense", 11)
-    assert type(make_oracle(small)) is SoftmaxOracle
+    assert type(make(small)) is SoftmaxOracle
     large = problem_of("dense", 11, n=10_000)
-    assert type(make_oracle(large)) is CompiledSoftmaxOracle
-    monkeypatch.setattr("bilevel.models.softmax.compiled_oracle.available", lambda: False)
-    assert type(make_oracle(large)) is SoftmaxOracle
+    assert type(make(large)) is CompiledSoftmaxOracle
+    monkeypatch.setattr("bilevel.models.softmax.compiled_oracle.usable", lambda: False)
+    assert type(make(large)) is SoftmaxOracle
 
 
 def test_many_classes_and_other_types_are_left_to_torch():
-    large = problem_of("dense", 12, n=10_000).closed_form
+    large = problem_of("dense", 12, n=10_000).model.form
     assert worth_compiling(large)
     half = bilevel.softmax_problem(
         (large.train.bfloat16(), large.train_labels),
@@ -271,7 +268,7 @@ def test_many_classes_and_other_types_are_left_to_torch():
         weights=bilevel.SigmoidWeights(),
         penalty=bilevel.Ridge(0.1),
     )
-    assert not worth_compiling(half.closed_form)
+    assert not worth_compiling(half.model.form)
     many = bilevel.softmax_problem(
         (large.train, large.train_labels),
         (large.validation, large.validation_labels),
@@ -279,7 +276,7 @@ def test_many_classes_and_other_types_are_left_to_torch():
         penalty=bilevel.Ridge(0.1),
         classes=13,
     )
-    assert not worth_compiling(many.closed_form)
+    assert not worth_compiling(many.model.form)
 
 
 def test_stocbio_takes_the_same_steps_with_and_without_the_kernels(monkeypatch):
@@ -288,7 +285,7 @@ def test_stocbio_takes_the_same_steps_with_and_without_the_kernels(monkeypatch):
         inner_steps=7, inner_lr=0.1, neumann_terms=5, neumann_lr=0.1, batch=20, outer_lr=1.0
     )
     fast = bilevel.minimize(problem, algorithm, steps=4, seed=3)
-    monkeypatch.setattr("bilevel.models.softmax.compiled_oracle.available", lambda: False)
+    monkeypatch.setattr("bilevel.models.softmax.compiled_oracle.usable", lambda: False)
     slow = bilevel.minimize(problem, algorithm, steps=4, seed=3)
     assert_near(fast.x, slow.x, 1e-10)
     assert_near(fast.y, slow.y, 1e-10)
@@ -300,24 +297,15 @@ def test_without_numba_a_large_problem_is_solved_by_torch():
 import sys
 sys.modules["numba"] = sys.modules["llvmlite"] = None
 import torch, bilevel
-from bilevel.oracles import SoftmaxOracle, make_oracle
+from bilevel.models.softmax.oracle import SoftmaxOracle
+from bilevel.oracles import make
 X, b = torch.randn(3000, 100), torch.arange(3000) % 3
 problem = bilevel.softmax_problem(
     (X, b), (X, b), weights=bilevel.SigmoidWeights(), penalty=bilevel.Ridge(0.1))
-assert type(make_oracle(problem)) is SoftmaxOracle
+assert type(make(problem)) is SoftmaxOracle
 bilevel.minimize(problem, bilevel.algorithms.StocBiO(), steps=2)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
-
-
-def test_kernels_work_where_nothing_can_be_written(monkeypatch):
-    def without_cache(**options):
-        if options.pop("cache", False):
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: (function, options)
-
-    monkeypatch.setattr("bilevel.kernels.kernel.njit", without_cache)
-    assert kernel(print, fastmath=True) == (print, {"nogil": True, "fastmath": True})
 
 
 def test_a_regression_of_one_class_or_one_row_is_no_special_case():

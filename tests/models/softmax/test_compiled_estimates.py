@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bilevel
+import bilevel.oracles
 from bilevel.algorithms import BSA, StocBiO
 from bilevel.models.softmax.compiled_oracle import CompiledSoftmaxOracle
-from bilevel.oracles import CountingOracle, Oracle
-from bilevel.oracles.base import Batched, Series, Step
+from bilevel.oracles import CountingOracle, View, do
+from bilevel.oracles.plans import Contract, Descend, Implicit, Series, Step
 
 from .compiled_cases import (
     PENALTIES,
@@ -31,12 +34,12 @@ sizes = st.integers(1, 9)
 every_weight = pytest.mark.parametrize("weights", WEIGHTS)
 
 
-def batched(seed, steps, products, size, summed=True, outer=9):
+def drawn_plan(x, y, seed, steps, products, size, summed=True, outer=9):
     batches = rows_of(seed, 151, *([size] * steps), *(1 + i for i in range(products)), size)
     (outer_rows,) = rows_of(seed, 40, outer) if outer else (None,)
     taken = [Step(rows, 0.1 + 0.05 * t) for t, rows in enumerate(batches[:steps])]
     series = Series(batches[steps:-1], 0.2, 0.7, summed)
-    return Batched(taken, outer_rows, series, batches[-1])
+    return Implicit(x, y, taken, outer_rows, series, batches[-1])
 
 
 def stated(layout, seed, penalty, weights):
@@ -54,24 +57,25 @@ def test_an_estimate_is_that_of_torch(
 ):
     slow, fast = oracles_of(stated(layout, seed, penalty, weights))
     x, y, _ = vectors(slow, seed)
-    drawn = batched(seed, steps, products, size, summed)
-    for found, truth in zip(fast.implicit(x, y, drawn), slow.implicit(x, y, drawn), strict=True):
+    plan = drawn_plan(x, y, seed, steps, products, size, summed)
+    assert (fast.accelerate(plan) is None) == (layout == "wide")  # whose kernels take one batch
+    for found, truth in zip(do(plan, fast), plan.plainly(slow), strict=True):
         assert_near(found, truth, 1e-11)
 
 
 @pytest.mark.parametrize("layout", ["dense", "background"])
 @pytest.mark.parametrize("outer", [9, None])
 def test_threads_share_an_estimate(layout, outer, monkeypatch):
-    monkeypatch.setattr("bilevel.models.softmax.compiled.regression._WORTH_A_THREAD", 1)
+    monkeypatch.setattr("bilevel.models.softmax.compiled.on_rows._WORTH_A_THREAD", 1)
     problem = problem_of(layout, 3)
     slow, _ = oracles_of(problem)
     x, y, _ = vectors(slow, 3)
-    drawn = batched(3, 4, 3, 50, outer=outer)
-    truth, before = slow.implicit(x, y, drawn), torch.get_num_threads()
+    plan = drawn_plan(x, y, 3, 4, 3, 50, outer=outer)
+    truth, before = plan.plainly(slow), torch.get_num_threads()
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         try:
-            found = CompiledSoftmaxOracle(problem.closed_form).implicit(x, y, drawn)
+            found = CompiledSoftmaxOracle(problem.model.form).accelerate(plan)
         finally:
             torch.set_num_threads(before)
         for ours, theirs in zip(found, truth, strict=True):
@@ -79,12 +83,11 @@ def test_threads_share_an_estimate(layout, outer, monkeypatch):
 
 
 def test_an_estimate_that_would_take_long_is_made_of_several_calls(monkeypatch):
-    monkeypatch.setattr("bilevel.models.softmax.compiled.regression._AT_ONCE", 1)
+    monkeypatch.setattr("bilevel.models.softmax.compiled.on_rows._AT_ONCE", 1)
     slow, fast = oracles_of(problem_of("dense", 5))
     x, y, _ = vectors(slow, 5)
-    drawn = batched(5, 3, 2, 4)
-    assert fast.kernels.chain([drawn.cross], fast._outer) is None
-    for found, truth in zip(fast.implicit(x, y, drawn), slow.implicit(x, y, drawn), strict=True):
+    plan = drawn_plan(x, y, 5, 3, 2, 4)
+    for found, truth in zip(do(plan, fast), plan.plainly(slow), strict=True):
         assert_near(found, truth, 1e-11)
 
 
@@ -93,7 +96,7 @@ def test_what_is_given_is_not_written_to(layout):
     _, fast = oracles_of(problem_of(layout, 6))
     x, y, _ = vectors(fast, 6)
     before = x.clone(), y.clone()
-    fast.implicit(x, y, batched(6, 2, 2, 3))
+    do(drawn_plan(x, y, 6, 2, 2, 3), fast)
     assert torch.equal(x, before[0])
     assert torch.equal(y, before[1])
 
@@ -107,17 +110,18 @@ ALGORITHMS = [
 class OneAfterAnother(CompiledSoftmaxOracle):
     """Does not know how to make an estimate in one call."""
 
-    implicit = Oracle.implicit
+    def accelerate(self, plan):
+        return None if isinstance(plan, Implicit) else super().accelerate(plan)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: type(algorithm).__name__)
 def test_algorithms_take_the_same_steps_and_count_the_same(algorithm):
     problem, runs = problem_of("dense", 7), []
     for kind in (CompiledSoftmaxOracle, OneAfterAnother):
-        oracle = CountingOracle(kind(problem.closed_form, seed=1))
+        oracle = CountingOracle(kind(problem.model.form, seed=1))
         state = algorithm.init(oracle, problem.x0, problem.y0)
         for _ in range(4):
-            state = algorithm.step(oracle, state)
+            state, _ = algorithm.step(View.of(oracle, state.step), state)
         runs.append((state, oracle.counts))
     (ours, counts), (theirs, expected) = runs
     assert counts == expected
@@ -133,18 +137,19 @@ def test_a_row_that_there_is_not_is_an_error(layout, wrong):
     _, fast = oracles_of(problem_of(layout, 8, PENALTIES[1]))
     x, y, v = vectors(fast, 8)
     rows = torch.tensor([3, wrong])
-    good = batched(8, 1, 1, 2)
+    good = drawn_plan(x, y, 8, 1, 1, 2)
     asked = [
-        lambda: fast.inner_gradient(x, y, rows),
-        lambda: fast.inner_value(x, y, rows),
-        lambda: fast.outer_value(x, y, rows),
-        lambda: fast.outer_gradient(x, y, rows),
+        lambda: fast.inner(x, y, rows).gradient(),
+        lambda: fast.inner(x, y, rows).value(),
+        lambda: fast.outer(x, y, rows).value(),
+        lambda: fast.outer(x, y, rows).gradient(),
+        lambda: fast.inner(x, y, rows).gradient_x(),
         lambda: fast.linearize(x, y, rows).hvp(v),
         lambda: fast.linearize(x, y, rows).cross(v),
-        lambda: fast.descend(x, y, [Step(rows, 0.1)]),
-        lambda: fast.contract(x, y, v, [rows], 0.1),
-        lambda: fast.implicit(x, y, good._replace(cross=rows)),
-        lambda: fast.implicit(x, y, good._replace(outer=rows)),
+        lambda: do(Descend(x, y, [Step(rows, 0.1)]), fast),
+        lambda: do(Contract(x, y, v, [rows], 0.1), fast),
+        lambda: do(replace(good, cross=rows), fast),
+        lambda: do(replace(good, outer=rows), fast),
     ]
     for ask in asked:
         with pytest.raises(IndexError, match=rf"no row {wrong} among (151|40)"):

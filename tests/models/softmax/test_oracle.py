@@ -24,7 +24,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import bilevel
-from bilevel.oracles import SoftmaxOracle, make_oracle
+from bilevel.models.softmax.model import SoftmaxModel
+from bilevel.models.softmax.oracle import SoftmaxOracle
+from bilevel.oracles import make
 
 from .softmax_cases import (
     LEARNED,
@@ -91,7 +93,7 @@ def test_hvp_is_symmetric(case: Case, seed: int) -> None:
 @given(cases)
 def test_hessian_is_at_least_the_ridge(case: Case) -> None:
     """v'Hv ≥ 2c‖v‖²: cross-entropy is convex, so the penalty bounds the curvature below."""
-    form = case.problem.closed_form
+    form = case.problem.model.form
     _, x_penalties = form.split(case.problem.x_structure.unflatten(case.x))
     V = case.v.view(form.shape)
     bound = (2 * form.penalty.coefficients(x_penalties, case.y.view(form.shape)) * V * V).sum()
@@ -107,14 +109,14 @@ def test_float32_is_right_to_its_own_precision(learned: tuple[str, Any], sparse:
     single = make_case(3, shape, learned, sparse=sparse, dtype=np.float32)
     # The same float32 numbers in double precision, so that only the arithmetic differs.
     double = make_case(3, shape, learned, sparse=sparse)
-    form = single.problem.closed_form
+    form = single.problem.model.form
     exact = dataclasses.replace(
-        double.problem.closed_form,
+        double.problem.model.form,
         train=form.train.double(),
         validation=form.validation.double(),
         weights=form.weights.double() if isinstance(form.weights, Tensor) else form.weights,
     )
-    double.problem.closed_form = exact
+    double.problem.model = SoftmaxModel(exact)
     point = {name: getattr(single, name).double() for name in ("x", "y", "v")}
     double = dataclasses.replace(double, **point)
     got, truth = answers(single.oracles()[0], single), answers(SoftmaxOracle(exact), double)
@@ -139,7 +141,7 @@ def test_products_equal_fifty_digit_arithmetic(logits: float) -> None:
 
 
 def _decimal_products(case: Case) -> tuple[list[Decimal], list[Decimal]]:
-    form = case.problem.closed_form
+    form = case.problem.model.form
     p, c = form.shape
 
     def exact(tensor: Tensor) -> Any:
@@ -160,7 +162,7 @@ def _decimal_products(case: Case) -> tuple[list[Decimal], list[Decimal]]:
 @reproducible
 @given(cases, st.integers(0, 2**32 - 1))
 def test_approximate_inverse_is_symmetric_and_positive_definite(case: Case, seed: int) -> None:
-    apply = case.oracles()[0].linearize(case.x, case.y, case.rows).approximate_inverse()
+    apply = case.oracles()[0].linearize(case.x, case.y, case.rows).inverse()
     u = torch.randn(len(case.v), generator=torch.Generator().manual_seed(seed)).double()
     Mu, Mv = apply(u), apply(case.v)
     # Rounding grows with the condition number, which the smallest penalties take to about 1e6.
@@ -170,7 +172,7 @@ def test_approximate_inverse_is_symmetric_and_positive_definite(case: Case, seed
 
 def test_softmax_problems_are_served_by_the_closed_form() -> None:
     case = make_case(0, (3, 2, 2, 2), LEARNED[0])
-    assert isinstance(make_oracle(case.problem), SoftmaxOracle)
+    assert isinstance(make(case.problem), SoftmaxOracle)
 
 
 def test_csr_entries_given_twice_are_added() -> None:
@@ -188,5 +190,5 @@ def test_csr_entries_given_twice_are_added() -> None:
             weights=bilevel.SigmoidWeights(),
         )
         x, y = torch.zeros(2).double(), torch.arange(4).double()
-        diagonals.append(make_oracle(problem).linearize(x, y).diagonal())
+        diagonals.append(make(problem).linearize(x, y).diagonal())
     torch.testing.assert_close(diagonals[0], diagonals[1], rtol=1e-14, atol=0.0)

@@ -22,11 +22,12 @@ from bilevel.peers import Alone, Peers, from_environment
 
 import bilevel
 from bilevel import Problem
-from bilevel.algorithms import MAML, AIDBiO, DoubleLoop, ITDBiO, StocBiO, registry
+from bilevel.algorithms import MAML, AIDBiO, Algorithm, ITDBiO, StocBiO, registry
 
 from ...models.heads.few_shot_cases import problem as few_shot
 from ...truth.quadratics import noisy_sum, quadratic
 from ...truth.small_problems import cleaning, softmax
+from ...truth.watched import Watched
 
 ROWS = 41  # not a multiple of any number of processes
 
@@ -34,12 +35,12 @@ ROWS = 41  # not a multiple of any number of processes
 @dataclass(frozen=True)
 class Case:
     problem: Callable[[], Problem]
-    algorithm: DoubleLoop
+    algorithm: Algorithm
     steps: int = 3
 
 
 def sparse() -> Problem:
-    plain = softmax(rows=ROWS).closed_form
+    plain = softmax(rows=ROWS).model.form
     parts = [
         (scipy.sparse.csr_array(rows.numpy()), labels)
         for rows, labels in (
@@ -85,11 +86,12 @@ def outcome(case: Case, peers: Peers) -> dict[str, Any]:
     problem = case.problem()
     if peers.size > 1:
         problem = bilevel.shard(problem, peers)
-    result = bilevel.minimize(problem, case.algorithm, steps=case.steps, seed=3)
+    algorithm = Watched(case.algorithm)
+    result = bilevel.minimize(problem, algorithm, steps=case.steps, seed=3)
     return {
         "x": result.state.x,
         "y": result.state.y,
-        "hypergradient": result.state.hypergradient,
+        "hypergradient": algorithm.directions[-1],
         "values": [record.outer_value for record in result.history],
         "counts": dict(result.counts),
         "status": str(result.status),

@@ -15,8 +15,8 @@ from bilevel.peers import Alone, Group
 
 import bilevel
 from bilevel.lab.experiments.experiment import load
-from bilevel.lab.experiments.folder import RunFolder
-from bilevel.problem.sharding import Part
+from bilevel.lab.run_folder import Folder
+from bilevel.problem.parts import Part
 
 from ...truth.dense_truth import relative
 from ...truth.quadratics import noisy_sum
@@ -153,15 +153,14 @@ def test_an_experiment_on_two_processes_writes_the_results_of_one(tmp_path):
     assert two.returncode == 0, two.stderr[-3000:]
     assert two.stdout.count("results: ") == 1  # only one process speaks
     chosen = load(str(file))
-    histories = [RunFolder(folder).histories(chosen) for folder in folders]
+    curves = [Folder(folder).begun(chosen) for folder in folders]
     compared = 0
-    for label, seeds in histories[0].items():
-        for seed, lines in seeds.items():
-            other = histories[1][label][seed]
-            assert [line["step"] for line in lines] == [line["step"] for line in other]
+    for label, seeds in curves[0].items():
+        for ours, other in zip(seeds, curves[1][label], strict=True):
+            assert ours.columns["step"].tolist() == other.columns["step"].tolist()
             torch.testing.assert_close(
-                [line["validation_loss"] for line in lines],
-                [line["validation_loss"] for line in other],
+                ours.columns["validation_loss"].tolist(),
+                other.columns["validation_loss"].tolist(),
                 rtol=1e-4,
                 atol=1e-6,
             )  # in float32

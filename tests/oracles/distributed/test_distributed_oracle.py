@@ -21,8 +21,8 @@ from bilevel.stored import NpyRows
 from torch import Tensor
 
 import bilevel
-from bilevel.models.softmax.form import SoftmaxForm
-from bilevel.oracles import Oracle, at_step, make_oracle
+from bilevel.models.softmax.model import SoftmaxModel
+from bilevel.oracles import Oracle, Views, make
 
 from ...models.heads.few_shot_cases import problem as few_shot
 from ...truth.quadratics import noisy_sum, quadratic
@@ -78,7 +78,7 @@ _FOLDER = tempfile.TemporaryDirectory()  # until the end of the process
 
 
 def in_files() -> bilevel.Problem:
-    plain = weights_and_penalties().closed_form
+    plain = weights_and_penalties().model.form
     parts = []
     for name in ("train", "validation"):
         file = Path(_FOLDER.name) / f"{name}.npy"
@@ -117,23 +117,28 @@ def answers(oracle: Oracle, problem: bilevel.Problem, rows: Tensor | None) -> di
         return point + 0.3 * torch.randn(len(point), generator=generator, dtype=torch.float64)
 
     x, y, v = near(problem.x0), near(problem.y0), near(torch.zeros_like(problem.y0))
-    outer_x, outer_y = oracle.outer_gradient(x, y, rows)
+    outer_x, outer_y = oracle.outer(x, y, rows).gradient()
     around = oracle.linearize(x, y, rows)
-    value, gradient = oracle.inner_value_and_gradient(x, y, rows)
+    value, gradient = oracle.inner(x, y, rows).value_and_gradient()
+    start = oracle.start(x, y, rows)
     found = {
-        "outer value": oracle.outer_value(x, y, rows),
+        "outer value": oracle.outer(x, y, rows).value(),
         "outer gradient by y": outer_y,
-        "inner value": oracle.inner_value(x, y, rows),
+        "inner value": oracle.inner(x, y, rows).value(),
         "inner value beside the gradient": value,
-        "inner gradient": oracle.inner_gradient(x, y, rows),
+        "inner gradient": oracle.inner(x, y, rows).gradient(),
         "inner gradient beside the value": gradient,
         "inner gradient of the linearisation": around.gradient(),
         "hvp": around.hvp(v),
+        "hvp beside the cross product": around.both(v)[0],
+        "gradient by x": oracle.pull(x, oracle.inner(x, y, rows).gradient_x(), rows),
+        "gradient by x of the linearisation": oracle.pull(x, around.gradient_x(), rows),
         "hypergradient": oracle.pull(x, outer_x - around.cross(v), rows),
-        "start": oracle.start(x, y),
-        "start pulled": oracle.pull(x, outer_x + oracle.pull_start(x, v, rows), rows),
+        "hypergradient beside the hvp": oracle.pull(x, outer_x - around.both(v)[1], rows),
+        "start": start.point(),
+        "start pulled": oracle.pull(x, outer_x + start.pull(v), rows),
     }
-    if isinstance(problem.closed_form, SoftmaxForm):
+    if isinstance(problem.model, SoftmaxModel):
         found["diagonal"] = around.diagonal()
     return found
 
@@ -146,14 +151,14 @@ def test_the_sum_of_the_parts_is_the_whole(name, size, chosen):
     if chosen is not None and problem.inner_data is None:
         pytest.skip("no rows to choose from")
     rows = None if chosen is None else torch.tensor(chosen)
-    by_task = problem.shared_batch is not None
+    by_task = problem.tasks is not None
     if by_task:
         rows = torch.arange(3) if rows is None else torch.arange(len(rows))
-    whole = answers(make_oracle(problem), problem, rows)
+    whole = answers(make(problem), problem, rows)
 
     def part(peers: Peers) -> dict[str, Tensor]:
         own = PROBLEMS[name]()
-        return answers(make_oracle(bilevel.shard(own, peers)), own, rows)
+        return answers(make(bilevel.shard(own, peers)), own, rows)
 
     found = together(size, part)
     for each in found:
@@ -170,7 +175,7 @@ def test_the_approximate_inverse_is_the_same_on_all_and_near_to_the_whole():
 
     def product(peers: Peers | None) -> Tensor:
         stated = problem if peers is None else bilevel.shard(problem, peers)
-        return make_oracle(stated).linearize(x, y).approximate_inverse()(v)
+        return make(stated).linearize(x, y).inverse()(v)
 
     found = together(2, product)
     assert torch.equal(found[0], found[1])
@@ -210,8 +215,8 @@ def test_the_tasks_of_a_step_are_split_and_all_are_done():
     problem = PROBLEMS["tasks"]()
 
     def rows(peers: Peers) -> Tensor:
-        oracle = make_oracle(bilevel.shard(problem, peers))
-        assert at_step(oracle, 1).inner_rows == 3
-        return oracle._view.inner(torch.arange(3, 6)).rows
+        views = Views(bilevel.shard(problem, peers))
+        assert views.at(1).whole.inner_rows == 3
+        return views.oracle.view.inner(torch.arange(3, 6)).rows
 
     assert sorted(torch.cat(together(2, rows)).tolist()) == [3, 4, 5]

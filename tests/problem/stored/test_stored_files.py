@@ -30,14 +30,14 @@ def cut(path, array, size):
 
 
 BAD_NPY = {
-    "cut off": (lambda p: cut(p, MATRIX, -8), "no whole .npy file"),
-    "cut in the header": (lambda p: cut(p, MATRIX, 40), "no whole .npy file"),
-    "empty": (lambda p: p.write_bytes(b""), "no whole .npy file"),
-    "text": (lambda p: p.write_text("1,2,3\n4,5,6\n" * 50), "no whole .npy file"),
-    "a pickle": (lambda p: p.write_bytes(pickle.dumps(Bomb())), "no whole .npy file"),
+    "cut off": (lambda p: cut(p, MATRIX, -8), "not a complete .npy file"),
+    "cut in the header": (lambda p: cut(p, MATRIX, 40), "not a complete .npy file"),
+    "empty": (lambda p: p.write_bytes(b""), "not a complete .npy file"),
+    "text": (lambda p: p.write_text("1,2,3\n4,5,6\n" * 50), "not a complete .npy file"),
+    "a pickle": (lambda p: p.write_bytes(pickle.dumps(Bomb())), "not a complete .npy file"),
     "objects": (
         lambda p: np.save(p, np.array([Bomb()], dtype=object), allow_pickle=True),
-        "no whole .npy file",
+        "not a complete .npy file",
     ),
     "Fortran order": (lambda p: np.save(p, np.asfortranarray(MATRIX)), "Fortran order.*C order"),
     "words": (lambda p: np.save(p, np.array(["a", "b"])), "<U1: give plain numbers"),
@@ -134,7 +134,7 @@ def test_a_cell_without_a_value_is_an_error_when_it_is_read(tmp_path, column):
     pq.write_table(pa.table({"c": column}), tmp_path / "t.parquet")
     rows = ParquetRows(tmp_path / "t.parquet")
     for read in (lambda: rows.take(torch.tensor([0])), rows.all):
-        with pytest.raises(UserError, match=r"column 'c' of .*t\.parquet has cells without"):
+        with pytest.raises(UserError, match=r"column 'c' of .*t\.parquet has empty cells"):
             read()
 
 
@@ -144,7 +144,7 @@ def test_a_damaged_parquet_file_is_refused_with_its_path(tmp_path):
     whole = path.read_bytes()
     for content in (b"", b"a,b\n1,2\n" * 20, whole[:-10], whole[: len(whole) // 2]):
         path.write_bytes(content)
-        with pytest.raises(UserError, match=r"t\.parquet is no whole Parquet file"):
+        with pytest.raises(UserError, match=r"t\.parquet is not a complete Parquet file"):
             ParquetRows(path)
 
 

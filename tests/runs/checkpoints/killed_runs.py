@@ -25,9 +25,10 @@ import bilevel
 from bilevel.algorithms import registry
 
 ROWS, STEPS = 30, 40
+ADAM: dict[str, Any] = {"outer": bilevel.updates.Adam(0.1), "outer_lr": None}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "aid-bio": {"inner_steps": 3, "cg_steps": 3, "outer_optimizer": "adam"},
-    "stocbio": {"inner_steps": 3, "neumann_terms": 3, "batch": 5, "outer_optimizer": "adam"},
+    "aid-bio": {"inner_steps": 3, "cg_steps": 3, **ADAM},
+    "stocbio": {"inner_steps": 3, "neumann_terms": 3, "batch": 5, **ADAM},
 }
 
 
@@ -76,8 +77,8 @@ def run(name: str, folder: Path | None) -> dict[str, Any]:
     )
     state = result.state
     return {
-        "tensors": [result.x, result.y, state.v, state.hypergradient, mean.sum],
-        "memory": state.memory,
+        "tensors": [result.x, result.y, *state.points.values(), mean.sum],
+        "memory": dict(state.memory),
         "history": [{**record, "seconds": 0} for record in map(dict, result.history)],
         "rest": [result.counts, result.status, result.message, mean.steps],
     }

@@ -147,11 +147,12 @@ def test_a_damaged_training_goes_on_from_the_model_before_the_last(
 ) -> None:
     few_shot = few_shot_pictures.Command(tmp_path, monkeypatch, capsys)
     few_shot.train("--steps", "6", "--output", "whole")
-    few_shot.train("--steps", "4")
-    last = tmp_path / "run" / "last.pt"
+    for steps in ("2", "4"):  # each end is kept
+        few_shot.train("--steps", steps)
+    last = Store(tmp_path / "run" / "checkpoint").files()[-1]
     last.write_bytes(last.read_bytes()[:-1000])
-    with pytest.warns(RuntimeWarning, match=r"last.pt is damaged.*: the one before it is used"):
+    with pytest.warns(RuntimeWarning, match=r"000004.pt is damaged.*: the one before it is used"):
         shown = few_shot.train("--steps", "6")
-    assert "goes on from step 2" in shown.err
+    assert "continuing from step 2" in shown.err
     assert torch.equal(few_shot.content()["x"], few_shot.content("whole/last.pt")["x"])
     assert few_shot.history() == few_shot.history("whole")

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from bilevel.apps.few_shot.checkpoint import load
-from bilevel.lab.experiments.folder import RunFolder
+from bilevel.durable.store import Store
+from bilevel.lab.run_folder import Folder
 
 from ...apps.cleaning.dirty_tables import dirty
 from ...apps.few_shot.few_shot_pictures import SMALL, put_images
@@ -44,11 +45,11 @@ def test_killed_commands_go_on_and_find_the_same(tmp_path: Path) -> None:
     budget = {"steps": 100, "evaluations": 20}
     (tmp_path / "tiny.toml").write_text(tiny_toml(budget=budget, seeds=[0]))
     clean = ("clean", "train.csv", "--label", "label", "--trusted", "trusted.csv")
-    kept = ("--checkpoint", "kept", "--checkpoint-every", "0")
+    often = ("--checkpoint", "kept", "--checkpoint-every", "0")
     train = ("few-shot", "train", *SMALL, "--steps", "40")
     with Commands() as commands:
         for command, extra, reached in (
-            ((*clean, "--algorithm", "stocbio", "--output"), kept, "kept/step-*2.pt"),
+            ((*clean, "--algorithm", "stocbio", "--output"), often, "kept/step-*2.pt"),
             ((*train, "--output"), (), "few-shot-1/last.pt"),
             (("run", "tiny.toml", "--output"), (), "run-1/runs/stoc/seed-0/checkpoint/step-*5*.pt"),
         ):
@@ -61,10 +62,12 @@ def test_killed_commands_go_on_and_find_the_same(tmp_path: Path) -> None:
             assert [again.end().code, unbroken.end().code] == [0, 0]
     tables = [(tmp_path / f"clean-{i}" / "labels.csv").read_bytes() for i in (1, 2)]
     assert tables[0] == tables[1]
-    models = [load(tmp_path / f"few-shot-{i}" / "last.pt").point for i in (1, 2)]
-    assert torch.equal(models[0].state.x, models[1].state.x)
-    assert torch.equal(models[0].state.y, models[1].state.y)
-    runs = [RunFolder(tmp_path / f"run-{i}").log("stoc", 0) for i in (1, 2)]
+    kept = [Store(tmp_path / f"few-shot-{i}/checkpoint").load() for i in (1, 2)]
+    states = [saved["past"]["state"]["points"] for saved in kept if saved is not None]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in ("x", "y"))
+    models = [load(tmp_path / f"few-shot-{i}/last.pt").x for i in (1, 2)]
+    assert torch.equal(*models)
+    runs = [Folder(tmp_path / f"run-{i}").log("stoc", 0) for i in (1, 2)]
     lines = [[{**line, "seconds": 0} for line in run.lines()] for run in runs]
     assert lines[0] == lines[1]
     assert len(lines[0]) > 15

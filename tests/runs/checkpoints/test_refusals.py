@@ -38,10 +38,10 @@ def changed_data() -> bilevel.Problem:
         (
             {"algorithm": AIDBiO(inner_steps=7, inner_lr=0.1, inner=bilevel.inner.LBFGS(0.1))},
             "inner_steps was 5, is 7; algorithm.inner was None, is "
-            "bilevel.solvers.inner.lbfgs.LBFGS; "
+            "bilevel.LBFGS; "
             "algorithm.inner.tol was not there, is 0.1",
         ),
-        ({"algorithm": StocBiO(batch=3)}, "algorithm was bilevel.algorithms.aid_bio.AIDBiO, is"),
+        ({"algorithm": StocBiO(batch=3)}, "algorithm was bilevel.AIDBiO, is bilevel.StocBiO"),
         ({"seed": 4}, "seed was 0, is 4"),
         ({"evaluate_every": 2}, "evaluate_every was 1, is 2"),
         ({"metrics": {"m": max}}, "metrics.m was not there, is builtins.max"),

@@ -1,19 +1,15 @@
 """What every inner solver refuses."""
 
-import dataclasses
-
 import pytest
 from bilevel.inner import InnerSolver
 
+import bilevel
 from bilevel import inner
 
-SOLVERS = [
-    getattr(inner, name)
-    for name in inner.__all__
-    if dataclasses.is_dataclass(getattr(inner, name))
-    and issubclass(getattr(inner, name), InnerSolver)
-]
-RIGHT = {"steps": 3, "lr": 0.1, "batch": 2}
+from ...truth.examples import example, offered, wrong_arguments
+
+SOLVERS = offered(inner, InnerSolver)
+RIGHT = {"steps": 3, "lr": 0.1, "batch": 2, "update": bilevel.updates.Momentum(0.1)}
 WRONG = {
     "drop": [-0.5, float("nan"), "0.1"],
     "steps": [0, -1, 1.5, True, "3", None],
@@ -22,32 +18,40 @@ WRONG = {
     "tol": [0, -1e-3, float("nan"), None],
     "memory": [0, 2.5],
     "cg_steps": [0, -3],
-    "products": [0, -1, 1.5, "8", None],
     "preconditioner": ["jacobi", 2.0],
+    "update": ["adam", 0.1, bilevel.updates.Adam, None],
+    "keep": [1, "yes", None],
 }
 
 
-def make(solver, **changes):
-    known = {field.name for field in dataclasses.fields(solver)}
-    return solver(**{name: v for name, v in {**RIGHT, **changes}.items() if name in known})
-
-
 def test_every_solver_of_the_contract_is_found():
-    assert {"GradientDescent", "SGD", "LBFGS", "NewtonCG"} <= {s.__name__ for s in SOLVERS}
+    assert {"GradientDescent", "SGD", "LBFGS", "NewtonCG", "Steps"} <= SOLVERS.keys()
+
+
+@pytest.mark.parametrize(("solver", "name", "value"), wrong_arguments(SOLVERS.values(), WRONG))
+def test_wrong_argument_raises_and_quotes_its_name_and_value(solver, name, value):
+    kind = TypeError if name in ("update", "keep") else ValueError
+    with pytest.raises(kind) as error:
+        example(solver, **{**RIGHT, name: value})
+    assert name in str(error.value)
+    assert repr(value) in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("solver", "name", "value"),
+    ("name", "value"),
     [
-        pytest.param(solver, field.name, value, id=f"{solver.__name__}-{field.name}-{value}")
-        for solver in SOLVERS
-        for field in dataclasses.fields(solver)
-        for value in WRONG[field.name]
+        ("margin", 0),
+        ("margin", float("nan")),
+        ("margin", "1"),
+        ("batch", 0),
+        ("batch", 1.5),
+        ("batch", True),
+        *(("products", value) for value in [0, -1, 1.5, "8", None]),
     ],
 )
-def test_wrong_argument_raises_and_quotes_its_name_and_value(solver, name, value):
+def test_a_measurement_checks_its_own_arguments(name, value):
     with pytest.raises(ValueError) as error:
-        make(solver, **{name: value})
+        inner.Measured(**{name: value})
     assert name in str(error.value)
     assert repr(value) in str(error.value)
 

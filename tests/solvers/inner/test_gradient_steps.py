@@ -5,7 +5,7 @@ import torch
 from bilevel.inner import SGD, GradientDescent, InnerStatus
 
 import bilevel
-from bilevel.oracles import make_oracle
+from bilevel.oracles import make
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def averaging(rows=30, seen=None):
 
 
 def solve(solver, problem, x=None, seed=0, step=0):
-    oracle = make_oracle(problem, seed)
+    oracle = make(problem, seed)
     return solver.solve(oracle, problem.x0 if x is None else x, problem.y0, oracle.streams(step))
 
 
@@ -115,7 +115,7 @@ def test_sgd_on_all_rows_is_gradient_descent_to_the_bit():
 
 
 def test_sgd_draws_a_fresh_batch_of_different_rows_at_each_step():
-    oracle, y = make_oracle(averaging()[0]), averaging()[0].y0
+    oracle, y = make(averaging()[0]), averaging()[0].y0
     plan = SGD(steps=20, lr=0.1, batch=6).plan(oracle, y, y, oracle.streams(0))
     batches = [tuple(step.rows.tolist()) for step in plan]
     assert all(len(set(rows)) == 6 for rows in batches)
@@ -149,7 +149,7 @@ def test_steps_keep_the_dtype_and_write_into_neither_x_nor_y(solver, dtype):
         y0=torch.zeros(2, dtype=dtype),
         inner_data=data,
     )
-    oracle = make_oracle(problem)
+    oracle = make(problem)
     x, y = torch.full((2,), 3.0, dtype=dtype), torch.zeros(2, dtype=dtype)
     found = solver.solve(oracle, x, y, oracle.streams(0))
     assert found.y.dtype == dtype

@@ -131,7 +131,11 @@ def test_each_product_of_sampled_neumann_draws_a_batch_of_its_own_size():
     hessian = RevealingHessian(rows=40)
     solver = SampledNeumann(terms=5, lr=0.005, batch=4, strong_convexity=60.0)
     solver.solve(hessian, torch.ones(40).double())
-    assert [len(batch) for batch in hessian.batches] == solver.batch_sizes(40) == [20, 14, 10, 7, 5]
+    assert (
+        [len(batch) for batch in hessian.batches]
+        == solver.batch_sizes(40, 0.005)
+        == [20, 14, 10, 7, 5]
+    )
     # Fresh draws are not parts of one another; a batch cut from the last one would be.
     assert not any(set(b) <= set(a) for a, b in itertools.pairwise(hessian.batches))
 

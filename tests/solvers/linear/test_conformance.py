@@ -1,30 +1,22 @@
 """What every linear solver promises, whoever adds one."""
 
-import dataclasses
+from dataclasses import dataclass
 
 import pytest
 import torch
-from bilevel.linear import LinearSolver, LinearStatus, MatrixHessian
+from bilevel.linear import LinearSolution, LinearSolver, LinearStatus, MatrixHessian
 
 from bilevel import linear
 
-SOLVERS = {
-    name: getattr(linear, name)
-    for name in linear.__all__
-    if isinstance(getattr(linear, name), type)
-    and issubclass(getattr(linear, name), LinearSolver)
-    and getattr(linear, name) is not LinearSolver
-}
+from ...truth.examples import example, offered, wrong_arguments
+
+SOLVERS = offered(linear, LinearSolver)
 # The arguments go by name, so that a new solver with these names is tested without further ado.
 SETTINGS = {"steps": 400, "terms": 400, "lr": 0.1, "batch": 2}
-# Its end is random: only its expectation is the solution.
-RANDOM = {"RandomTruncation"}
 
 
 def make(solver, **changes):
-    known = {field.name for field in dataclasses.fields(solver)}
-    settings = {**SETTINGS, **changes}
-    return solver(**{name: value for name, value in settings.items() if name in known})
+    return example(solver, **{**SETTINGS, **changes})
 
 
 @pytest.fixture(params=SOLVERS.values(), ids=SOLVERS)
@@ -32,9 +24,12 @@ def solver(request):
     return request.param
 
 
-@pytest.fixture(params=sorted(SOLVERS.keys() - RANDOM))
+@pytest.fixture(params=SOLVERS.values(), ids=SOLVERS)
 def convergent(request):
-    return SOLVERS[request.param]
+    """One whose answer is the solution, not only its expectation."""
+    if make(request.param, batch=None).samples:
+        pytest.skip("on all rows too, chance decides")
+    return request.param
 
 
 @pytest.fixture
@@ -129,15 +124,53 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(
-    ("solver", "name", "value"),
-    [
-        pytest.param(solver, field.name, value, id=f"{solver.__name__}-{field.name}-{value}")
-        for solver in SOLVERS.values()
-        for field in dataclasses.fields(solver)
-        for value in WRONG[field.name]
-    ],
-)
+@dataclass(frozen=True)
+class Shifted(LinearSolver):
+    """A solver of somebody's own, with an argument that no test knows."""
+
+    shift: float
+    steps: int = 10
+
+    def solve(self, hessian, b, v0=None):
+        return LinearSolution(b / self.shift, LinearStatus.STEP_LIMIT, self.steps, None)
+
+
+def test_a_solver_with_an_unknown_argument_is_skipped_with_a_reason():
+    with pytest.raises(pytest.skip.Exception, match="nothing is known to give Shifted for shift"):
+        make(Shifted)
+    cases = wrong_arguments([Shifted], WRONG)
+    skipped = [case for case in cases if case.marks]
+    assert [case.values[1] for case in cases if not case.marks] == ["steps"] * len(WRONG["steps"])
+    assert [case.values[1] for case in skipped] == ["shift"]
+
+
+def test_a_random_length_is_the_only_thing_that_samples_all_rows():
+    found = {name for name, kind in SOLVERS.items() if make(kind, batch=None).samples}
+    assert found == {"RandomTruncation"}
+
+
+def test_a_price_is_what_is_counted(solver, system):
+    H, b = system
+    for start in (None, torch.ones_like(b)):
+        hessian = Counted(H)
+        made = make(solver, steps=4, terms=4)
+        made.solve(hessian, b, start)
+        known = made.price(warm=start is not None).known
+        assert known.get("hv", hessian.products) == hessian.products
+        assert {kind: n for kind, n in known.items() if n and kind != "hv"} == {}
+
+
+class Counted(MatrixHessian):
+    """Counts the products that are asked for."""
+
+    products = 0
+
+    def product(self, v):
+        self.products += 1
+        return super().product(v)
+
+
+@pytest.mark.parametrize(("solver", "name", "value"), wrong_arguments(SOLVERS.values(), WRONG))
 def test_wrong_argument_raises_and_quotes_its_name_and_value(solver, name, value):
     with pytest.raises(ValueError) as error:
         make(solver, **{name: value})

@@ -66,7 +66,7 @@ SAMPLED = [
 @pytest.mark.parametrize("solver", SAMPLED)
 def test_expectation_of_sampled_neumann_is_neumann_with_the_mean_hessian(finite_sum, solver):
     stack, b = finite_sum
-    found = outcomes(solver, stack, b, solver.batch_sizes(ROWS))
+    found = outcomes(solver, stack, b, solver.batch_sizes(ROWS, solver.lr))
     truth = Neumann(solver.terms, solver.lr).solve(MatrixHessian(stack), b).v
     torch.testing.assert_close(found.mean(0), truth, rtol=1e-13, atol=1e-14)
 
@@ -74,7 +74,7 @@ def test_expectation_of_sampled_neumann_is_neumann_with_the_mean_hessian(finite_
 @pytest.mark.parametrize("solver", SAMPLED)
 def test_bias_of_sampled_neumann_is_within_proposition_3(finite_sum, solver):
     stack, b = finite_sum
-    found = outcomes(solver, stack, b, solver.batch_sizes(ROWS))
+    found = outcomes(solver, stack, b, solver.batch_sizes(ROWS, solver.lr))
     bias = found.mean(0) - torch.linalg.solve(stack.mean(0), b)
     assert bias.norm() <= (1 - solver.lr * 1.0) ** (solver.terms + 1) * b.norm() / 1.0
 
@@ -94,7 +94,7 @@ def test_variance_of_sampled_neumann_is_within_proposition_3(finite_sum, terms, 
     lr, mu, L, M = 0.2, 1.0, 4.0, float(b.norm())
     assert batch >= 1 / (terms * (1 - lr * mu) ** (terms - 1)), "what the proposition asks for"
     solver = SampledNeumann(terms, lr, batch, strong_convexity=mu)
-    found = outcomes(solver, stack, b, solver.batch_sizes(ROWS))
+    found = outcomes(solver, stack, b, solver.batch_sizes(ROWS, solver.lr))
     errors = found - torch.linalg.solve(stack.mean(0), b)
     variance = float(errors.square().sum(1).mean())
     bound = 4 * (lr * L * M / mu) ** 2 / batch + 4 * (1 - lr * mu) ** (2 * terms + 2) * M**2 / mu**2
@@ -170,7 +170,7 @@ def test_random_truncation_says_how_many_products_it_took(finite_sum):
 @pytest.mark.parametrize("rows", [7, 50, 10_000])
 @pytest.mark.parametrize(("terms", "lr", "batch", "mu"), [(5, 0.5, 3, 0.4), (12, 0.1, 20, 5.0)])
 def test_batch_sizes_are_those_of_proposition_3(terms, lr, batch, mu, rows):
-    sizes = SampledNeumann(terms, lr, batch, mu).batch_sizes(rows)
+    sizes = SampledNeumann(terms, lr, batch, mu).batch_sizes(rows, lr)
     assert len(sizes) == terms
     for j, size in enumerate(sizes, start=1):  # sizes[j − 1] is |B_{Q+1−j}|, used j-th
         exact = batch * terms * (1 - lr * mu) ** (j - 1)
@@ -181,18 +181,18 @@ def test_batch_sizes_are_those_of_proposition_3(terms, lr, batch, mu, rows):
 
 
 def test_batch_sizes_of_whole_numbers_are_not_rounded_up():
-    assert SampledNeumann(3, 0.1, 10, 1.0).batch_sizes(1000) == [30, 27, 25]
-    assert SampledNeumann(4, 0.2, 125, 1.0).batch_sizes(1000) == [500, 400, 320, 256]
+    assert SampledNeumann(3, 0.1, 10, 1.0).batch_sizes(1000, 0.1) == [30, 27, 25]
+    assert SampledNeumann(4, 0.2, 125, 1.0).batch_sizes(1000, 0.2) == [500, 400, 320, 256]
 
 
 def test_tiny_batch_sizes_end_at_one_row_and_large_ones_at_all_rows():
-    assert SampledNeumann(6, 0.9, 2, 1.0).batch_sizes(9) == [9, 2, 1, 1, 1, 1]
+    assert SampledNeumann(6, 0.9, 2, 1.0).batch_sizes(9, 0.9) == [9, 2, 1, 1, 1, 1]
 
 
 def test_batch_sizes_are_equal_without_strong_convexity_and_none_without_batch():
-    assert SampledNeumann(3, 0.5, 4).batch_sizes(100) == [4, 4, 4]
-    assert SampledNeumann(3, 0.5, None, 1.0).batch_sizes(100) == [None] * 3
-    assert SampledNeumann(3, 0.5, 4, 1.0).batch_sizes(None) == [None] * 3
+    assert SampledNeumann(3, 0.5, 4).batch_sizes(100, 0.5) == [4, 4, 4]
+    assert SampledNeumann(3, 0.5, None, 1.0).batch_sizes(100, 0.5) == [None] * 3
+    assert SampledNeumann(3, 0.5, 4, 1.0).batch_sizes(None, 0.5) == [None] * 3
 
 
 @pytest.mark.parametrize(("lr", "mu"), [(0.5, 2.0), (1.0, 3.0)])

@@ -3,6 +3,6 @@
 `clean` is the engine, on tensors; the other files are the job of `bilevel clean`, on tables.
 """
 
-from bilevel.apps.cleaning.engine import Cleaning, clean, default_algorithm, registered
+from bilevel.apps.cleaning.engine import Cleaning, clean, default_algorithm
 
-__all__ = ["Cleaning", "clean", "default_algorithm", "registered"]
+__all__ = ["Cleaning", "clean", "default_algorithm"]

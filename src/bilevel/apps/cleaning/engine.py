@@ -9,29 +9,27 @@ Boots, "Truncated back-propagation for bilevel optimization", AISTATS 2019.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import scipy.special
-import torch
-from torch import Tensor
 
-from bilevel.algorithms import registry
-from bilevel.algorithms.double_loop import DoubleLoop
-from bilevel.algorithms.registry import Entry
-from bilevel.apps.holdout import Array, HeldBack, LabelledRows, accurate_newton, fit_softmax
-from bilevel.arguments import positive_integer
-from bilevel.errors import UserError
-from bilevel.models.softmax.design import design
-from bilevel.models.softmax.form import Ridge, SigmoidWeights, softmax_problem
-from bilevel.oracles import make_oracle
+from bilevel.algorithms import Algorithm, named
+from bilevel.apps.holdout import (
+    Array,
+    LabelledRows,
+    RunOptions,
+    accurate_newton,
+    fit_softmax,
+    learn,
+)
+from bilevel.models.softmax.form import Ridge, SigmoidWeights
+from bilevel.oracles import make
 from bilevel.problem.problem import Problem
-from bilevel.runs.minimize import Callback, minimize
 from bilevel.runs.result import Result
 from bilevel.solvers.linear.cg import from_oracle
+from bilevel.solvers.updates.adam import Adam
 
 _UNLIKELY = math.log(2)  # the loss of a label with probability 1/2
 _FALSE_ALARMS = 0.02  # the share of right labels that may be flagged
@@ -73,14 +71,12 @@ def clean(
     *,
     classes: int | None = None,
     ridge: float = 1e-3,
-    algorithm: DoubleLoop | str = "aid-bio",
+    algorithm: Algorithm | str = "aid-bio",
     steps: int = 30,
     patience: int = 2,
     hold_back: float = 0.2,
     seed: int = 0,
-    callbacks: Iterable[Callback] = (),
-    checkpoint: str | Path | None = None,
-    checkpoint_every: float = 60.0,
+    **options: Unpack[RunOptions],
 ) -> Cleaning:
     """Find the wrong labels among `rows` with the help of a few trusted rows.
 
@@ -98,7 +94,7 @@ def clean(
         patience: stop after so many steps without a better loss on the rows held back.
         hold_back: the fraction of the trusted rows that is held back.
         seed: of the split and of the algorithm.
-        callbacks, checkpoint, checkpoint_every: as for `bilevel.minimize`.
+        options: callbacks, checkpoint and checkpoint_every, as for `bilevel.minimize`.
 
     Example:
         >>> import torch
@@ -111,85 +107,53 @@ def clean(
         >>> bool(found.flagged[:20].mean() > 0.9), bool(found.flagged[20:].mean() < 0.1)
         (True, True)
     """
-    positive_integer("patience", patience)
-    if not 0 < hold_back < 1:
-        raise ValueError(f"hold_back must be a fraction between 0 and 1, got {hold_back!r}")
     train = LabelledRows.of(rows, labels)
     trusted = LabelledRows.of(trusted_rows, trusted_labels)
     classes = classes or int(max(train.labels.max(), trusted.labels.max())) + 1
-    outer, held = trusted.split(hold_back, seed)
+    outer, held = trusted.split("hold_back", hold_back, seed)
     penalty = Ridge(ridge)
-    problem = softmax_problem(
-        (train.features, train.labels),
-        (outer.features, outer.labels),
-        weights=SigmoidWeights(),
-        penalty=penalty,
-        classes=classes,
-    )
-    method = default_algorithm(algorithm, problem) if isinstance(algorithm, str) else algorithm
-    watch = HeldBack(held, patience, problem)
-    result = minimize(
-        problem,
-        method,
-        steps=steps,
-        seed=seed,
-        callbacks=[*callbacks, watch],
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-    )
 
-    x, W = watch.best
+    def method(problem: Problem) -> Algorithm:
+        return default_algorithm(algorithm, problem) if isinstance(algorithm, str) else algorithm
+
+    def fit(rows: LabelledRows, start: Array) -> Array:
+        return fit_softmax(rows, classes, penalty, None, start)
+
+    form = {"weights": SigmoidWeights(), "penalty": penalty, "classes": classes}
+    limits = {"steps": steps, "patience": patience}
+    found = learn(train, outer, held, form, method, **limits, seed=seed, **options)
     # First be strict, so that few wrong labels shape the model that judges them; then drop only
     # what is less likely than almost all trusted labels, so that few right ones are lost.
-    strict = fit_softmax(
-        train.take(train.losses(W) < _UNLIKELY).join(outer), classes, penalty, None, W
-    )
+    strict = fit(train.take(train.losses(found.W) < _UNLIKELY).join(outer), found.W)
     threshold = max(_UNLIKELY, float(np.quantile(held.losses(strict), 1 - _FALSE_ALARMS)))
     flagged = train.losses(strict) > threshold
-    after = fit_softmax(train.take(~flagged).join(outer), classes, penalty, None, strict)
-    before = fit_softmax(train.join(outer), classes, penalty, None, W)
-    final = fit_softmax(train.take(~flagged).join(trusted), classes, penalty, None, after)
+    after = fit(train.take(~flagged).join(outer), strict)
+    before = fit(train.join(outer), found.W)
+    final = fit(train.take(~flagged).join(trusted), after)
     probabilities = scipy.special.softmax(train.features @ final, axis=1)
     return Cleaning(
-        weights=x.sigmoid().numpy(),
+        weights=found.x.sigmoid().numpy(),
         label_quality=np.take_along_axis(probabilities, train.labels[:, None], 1)[:, 0],
         likely_label=probabilities.argmax(1),
         flagged=flagged,
         coefficients=final,
         accuracy_before=held.accuracy(before),
         accuracy_after=held.accuracy(after),
-        held_back_loss=watch.history,
-        result=result,
+        held_back_loss=found.held_back_loss,
+        result=found.result,
     )
 
 
-def registered(name: str) -> Entry:
-    """An algorithm of the registry.
-
-    Raises:
-        UserError: there is none of that name.
-
-    Example:
-        >>> from bilevel.cleaning import registered
-        >>> registered("hoag").paper
-        'Pedregosa, ICML 2016, Algorithm 1 (HOAG)'
-    """
-    if name not in registry():
-        raise UserError(f"there is no algorithm {name!r}; there are {', '.join(registry())}")
-    return registry()[name]
-
-
-def default_algorithm(name: str, problem: Problem) -> DoubleLoop:
+def default_algorithm(name: str, problem: Problem) -> Algorithm:
     """An algorithm of the registry with settings fit for a softmax problem.
 
     Methods that take any inner solver get Newton's with a good preconditioner; methods of
     gradient steps get the step 1/L, with L ≤ ½ λ_max(X'X/n) + 2 C_r.
     """
-    entry = registered(name)
-    known = {field.name for field in fields(entry.algorithm)}
-    form = problem.closed_form
-    oracle = make_oracle(problem)
-    lr = 1 / (0.5 * _largest_eigenvalue(form.train) + 2 * form.penalty.strength)
+    entry = named(name)
+    known = {field.name for field in fields(entry.algorithm)}  # type: ignore[arg-type]
+    oracle = make(problem)
+    lr = None if problem.model is None else problem.model.good_step()
     if "preconditioner" in known:
         settings: dict[str, Any] = {
             "inner": accurate_newton(oracle, problem.x0),
@@ -201,17 +165,5 @@ def default_algorithm(name: str, problem: Problem) -> DoubleLoop:
         batch = min(256, oracle.inner_rows or 1, oracle.outer_rows or 1)
         settings = {"inner_lr": lr, "neumann_lr": lr, "inner_steps": 50, "neumann_terms": 20}
         settings |= {"batch": batch, "cg_steps": 20}
-    settings |= {"outer_optimizer": "adam", "outer_lr": 1.0}
+    settings |= {"outer": Adam(1.0)}
     return entry.algorithm(**{key: value for key, value in settings.items() if key in known})
-
-
-def _largest_eigenvalue(X: Tensor, steps: int = 20) -> float:
-    """λ_max(X'X/n) by power iteration, with a margin of a tenth."""
-    # Random, since a column and its opposite would hide from a vector of ones.
-    v = torch.randn(X.shape[1], 1, dtype=X.dtype, generator=torch.Generator().manual_seed(0))
-    size = 0.0
-    for _ in range(steps):
-        Xv = X @ (v / v.norm())
-        size = float(Xv.square().sum()) / len(Xv)
-        v = design(X).pull(Xv)
-    return 1.1 * size

@@ -13,7 +13,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from bilevel.apps.cleaning.tables import Table, as_text
+from bilevel.apps.cleaning.tables import LabelledTable, as_text
 from bilevel.apps.holdout import Array
 from bilevel.errors import UserError
 
@@ -30,8 +30,10 @@ class Columns:
     categorical: list[str]
 
 
-def kinds_of_columns(train: Table, trusted: Table, categorical: list[str]) -> Columns:
-    """Decide for each column; both files must agree.
+def kinds_of_columns(
+    train: LabelledTable, trusted: LabelledTable, categorical: list[str]
+) -> Columns:
+    """Decide what each column holds; both files must agree.
 
     Raises:
         UserError: a column is missing in one file, has no values, has a few texts among numbers,
@@ -53,12 +55,12 @@ def kinds_of_columns(train: Table, trusted: Table, categorical: list[str]) -> Co
         if not _is_numeric(name, trusted):
             raise UserError(
                 f"column {name!r} holds numbers in {train.source}, but text in {trusted.source}: "
-                f"mend it, or use --categorical {shlex.quote(name)}"
+                f"correct it, or use --categorical {shlex.quote(name)}"
             )
     return Columns(numeric, [name for name in mine if name not in numeric])
 
 
-def _is_numeric(name: str, table: Table) -> bool:
+def _is_numeric(name: str, table: LabelledTable) -> bool:
     column, option = f"column {name!r} of {table.source}", shlex.quote(name)
     values = table.features[name].dropna()
     if values.empty:
@@ -71,14 +73,14 @@ def _is_numeric(name: str, table: Table) -> bool:
     texts = values[numbers.isna()]
     if len(texts):
         raise UserError(
-            f"{column} holds numbers, but in {len(texts)} rows text (first in row "
-            f"{texts.index[0]}: {texts.iloc[0]!r}): mend them, or use --categorical {option}"
+            f"{column} holds numbers, but text in {len(texts)} rows (first in row "
+            f"{texts.index[0]}: {texts.iloc[0]!r}): correct them, or use --categorical {option}"
         )
     large = numbers[numbers.abs() > _LARGEST]
     if len(large):
         raise UserError(
-            f"{column} holds {len(large)} infinite or immense numbers (first in row "
-            f"{large.index[0]}: {large.iloc[0]}): mend them, or use --drop {option}"
+            f"{column} holds {len(large)} infinite or huge numbers (first in row "
+            f"{large.index[0]}: {large.iloc[0]}): correct them, or use --drop {option}"
         )
     return True
 
@@ -102,9 +104,10 @@ class Encoded:
     scale: Array
 
 
-def encode(columns: Columns, train: Table, trusted: Table) -> Encoded:
+def encode(columns: Columns, train: LabelledTable, trusted: LabelledTable) -> Encoded:
     """Features of both tables, scaled by the rows of both."""
     frames = [_frame(columns, table) for table in (train, trusted)]
+    # On both: a category that only the trusted rows have needs a column, too.
     transformer = _encoder(columns).fit(pd.concat(frames))
     names = [name.split("__", 1)[1] for name in transformer.get_feature_names_out()]
     first, second = (np.asarray(transformer.transform(frame), np.float32) for frame in frames)
@@ -117,7 +120,7 @@ def encode(columns: Columns, train: Table, trusted: Table) -> Encoded:
     return Encoded(first, second, names, fill, centre, scale)
 
 
-def _frame(columns: Columns, table: Table) -> pd.DataFrame:
+def _frame(columns: Columns, table: LabelledTable) -> pd.DataFrame:
     """Numbers as floats, all else as text."""
     numbers = {name: pd.to_numeric(table.features[name]) for name in columns.numeric}
     texts = {name: as_text(table.features[name]) for name in columns.categorical}
@@ -142,7 +145,7 @@ def _encoder(columns: Columns) -> ColumnTransformer:
     return ColumnTransformer([part for part in parts if part[2]])
 
 
-def class_numbers(train: Table, trusted: Table) -> tuple[Array, Array, list[str]]:
+def class_numbers(train: LabelledTable, trusted: LabelledTable) -> tuple[Array, Array, list[str]]:
     """Labels of both tables as numbers, and the classes' names.
 
     Raises:
@@ -152,15 +155,15 @@ def class_numbers(train: Table, trusted: Table) -> tuple[Array, Array, list[str]
     classes = sorted(set(mine))
     if unknown := sorted(set(theirs) - set(classes)):
         raise UserError(
-            f"labels of {trusted.source} that are unknown to {train.source}: {unknown[:10]}; "
+            f"labels of {trusted.source} that do not occur in {train.source}: {unknown[:10]}; "
             f"there are {classes[:10]}"
         )
     if len(classes) < 2:
         raise UserError(f"{train.source} has only one class, {classes[0]!r}: nothing to tell apart")
     if missing := sorted(set(classes) - set(theirs)):
         raise UserError(
-            f"labels of {train.source} that are unknown to {trusted.source}: {missing[:10]}; add "
-            "trusted rows of each class, or mend the labels if they are misspelt"
+            f"labels of {train.source} that do not occur in {trusted.source}: {missing[:10]}; add "
+            "trusted rows of each class, or correct the labels if they are misspelt"
         )
     number = {name: i for i, name in enumerate(classes)}
     return mine.map(number).to_numpy(int), theirs.map(number).to_numpy(int), classes

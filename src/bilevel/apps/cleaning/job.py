@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
 
-from bilevel.apps.cleaning.engine import Cleaning, clean, registered
+from bilevel.algorithms import named
+from bilevel.apps.cleaning.engine import Cleaning, clean
 from bilevel.apps.cleaning.features import class_numbers, encode, kinds_of_columns
 from bilevel.apps.cleaning.report import write_report
 from bilevel.apps.cleaning.request import Prepared, Request
-from bilevel.apps.cleaning.tables import Table
+from bilevel.apps.cleaning.tables import LabelledTable
 from bilevel.apps.cleaning.trusted import marked_rows, two_files
-from bilevel.apps.holdout import Array
+from bilevel.apps.holdout import Array, RunOptions
 from bilevel.durable.folders import check_folder, filled
 from bilevel.errors import UserError
-from bilevel.models.softmax.form import add_bias
-from bilevel.runs.minimize import Callback
+from bilevel.models.softmax.problem import add_bias
 
 _FEW = 5  # trusted rows of a class
 
 
 def prepare(request: Request) -> Prepared:
     """Read and check all input, before any work."""
-    registered(request.algorithm)
+    named(request.algorithm)
     if not 0 < request.ridge < math.inf:
         raise UserError(f"--ridge must be a positive number, got {request.ridge}")
     check_folder(request.output, request.force)
@@ -39,13 +37,8 @@ def prepare(request: Request) -> Prepared:
     return Prepared(request, train, features, labels, trusted_labels, classes, warnings)
 
 
-def run(
-    prepared: Prepared,
-    callbacks: Iterable[Callback] = (),
-    checkpoint: Path | None = None,
-    checkpoint_every: float = 60.0,
-) -> Cleaning:
-    """Clean, and keep the run in the checkpoint folder if one is given."""
+def run(prepared: Prepared, **options: Unpack[RunOptions]) -> Cleaning:
+    """Clean; the options are those of `bilevel.minimize`."""
     request = prepared.request
     return clean(
         add_bias(prepared.features.train),
@@ -57,9 +50,7 @@ def run(
         algorithm=request.algorithm,
         steps=request.steps,
         seed=request.seed,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
+        **options,
     )
 
 
@@ -81,6 +72,7 @@ def table_of(prepared: Prepared, found: Cleaning) -> pd.DataFrame:
 def model_of(prepared: Prepared, found: Cleaning) -> dict[str, Any]:
     """The linear model in the units of the input: scores = rows @ coefficients + intercept."""
     features, W = prepared.features, found.coefficients.astype(float)
+    # The scaling goes into the model, so that whoever uses it need not repeat it.
     coefficients = W[:-1] / features.scale[:, None]
     return {
         "features": np.asarray(features.names),
@@ -100,15 +92,15 @@ def write(prepared: Prepared, found: Cleaning, command: str) -> None:
         write_report(draft / "report.html", prepared, found, table, command)
 
 
-def _tables(request: Request) -> tuple[Table, Table]:
+def _tables(request: Request) -> tuple[LabelledTable, LabelledTable]:
     column, fraction, drop = request.trusted_column, request.trusted_fraction, list(request.drop)
     if request.trusted is not None and column is not None:
-        raise UserError("give the trusted rows by --trusted or by --trusted-column, not by both")
+        raise UserError("give the trusted rows with --trusted or with --trusted-column, not both")
     if request.trusted is not None:
         if fraction != 1:
             raise UserError(
-                f"--trusted-fraction {fraction:g} is of the rows that --trusted-column marks: with "
-                "--trusted, leave rows out of the file"
+                f"--trusted-fraction {fraction:g} applies to the rows that --trusted-column marks: "
+                "with --trusted, leave rows out of the file instead"
             )
         return two_files(request.train, request.trusted, request.label, drop)
     if column is None:
@@ -124,5 +116,5 @@ def _warnings(trusted_labels: Array, classes: list[str]) -> list[str]:
     return [
         f"some classes have fewer than {_FEW} trusted rows ({', '.join(few[:10])}"
         f"{', ...' if len(few) > 10 else ''}): do not rely on the result before you have added "
-        "more. Some fifty a class are plenty."
+        "more. About fifty a class are plenty."
     ]

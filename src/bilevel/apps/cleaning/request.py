@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bilevel.apps.cleaning.features import Encoded
-from bilevel.apps.cleaning.tables import Table
+from bilevel.apps.cleaning.tables import LabelledTable
 from bilevel.apps.holdout import Array
 
 
@@ -34,7 +34,7 @@ class Prepared:
     """Everything that the cleaning needs, checked; and what the user should be warned of."""
 
     request: Request
-    train: Table
+    train: LabelledTable
     features: Encoded
     labels: Array
     trusted_labels: Array

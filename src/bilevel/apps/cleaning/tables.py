@@ -16,7 +16,7 @@ from bilevel.errors import UserError
 
 
 @dataclass(frozen=True)
-class Table:
+class LabelledTable:
     """Rows of features with one label each.
 
     Args:
@@ -29,12 +29,12 @@ class Table:
     features: pd.DataFrame
     labels: pd.Series
 
-    def take(self, which: Any, source: str) -> Table:
+    def take(self, which: Any, source: str) -> LabelledTable:
         """Some of the rows, with the numbers that they have in the file."""
-        return Table(source, self.features[which], self.labels[which])
+        return LabelledTable(source, self.features[which], self.labels[which])
 
 
-def read_table(path: Path, label: str) -> Table:
+def read_table(path: Path, label: str) -> LabelledTable:
     """Read a file and take its label column apart.
 
     Raises:
@@ -56,7 +56,7 @@ def read_table(path: Path, label: str) -> Table:
             f"{path} has no label in {len(missing)} rows (the first is row {missing[0]}): fill "
             "them in, or leave these rows out; words such as NA and None count as missing"
         )
-    return Table(str(path), frame.drop(columns=label), frame[label])
+    return LabelledTable(str(path), frame.drop(columns=label), frame[label])
 
 
 def as_text(values: pd.Series) -> pd.Series:
@@ -131,7 +131,7 @@ def _read_npz(path: Path) -> pd.DataFrame:
 def _arrays(path: Path) -> dict[str, Any]:
     """What an NPZ file holds; never a pickle, which could run a stranger's code."""
     if not zipfile.is_zipfile(path):
-        raise UserError(f"{path} is no NPZ file, or a broken one: write it with numpy.savez")
+        raise UserError(f"{path} is not a valid NPZ file: write it with numpy.savez")
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         stored = {}
         for name in archive.files:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from bilevel.apps.cleaning.tables import Table, as_text, read_table
+from bilevel.apps.cleaning.tables import LabelledTable, as_text, read_table
 from bilevel.apps.holdout import Array
 from bilevel.errors import UserError
 
@@ -16,7 +16,9 @@ _YES = {"true", "1", "yes", "y", "t"}
 _NO = {"false", "0", "no", "n", "f", ""}
 
 
-def two_files(train: Path, trusted: Path, label: str, drop: list[str]) -> tuple[Table, Table]:
+def two_files(
+    train: Path, trusted: Path, label: str, drop: list[str]
+) -> tuple[LabelledTable, LabelledTable]:
     """The rows to clean and the trusted rows, from a file each."""
     first, second = _without(drop, read_table(train, label), read_table(trusted, label))
     return first, second
@@ -24,7 +26,7 @@ def two_files(train: Path, trusted: Path, label: str, drop: list[str]) -> tuple[
 
 def marked_rows(
     train: Path, label: str, drop: list[str], column: str, fraction: float, seed: int
-) -> tuple[Table, Table]:
+) -> tuple[LabelledTable, LabelledTable]:
     """The rows to clean and the trusted rows, from one file with a column that marks them.
 
     A fraction of less than 1 is drawn at random from each class; the other marked rows are
@@ -53,8 +55,8 @@ def marked_rows(
     )
 
 
-def _without(drop: list[str], *tables: Table) -> list[Table]:
-    """The tables less some columns, each of which at least one table has."""
+def _without(drop: list[str], *tables: LabelledTable) -> list[LabelledTable]:
+    """The tables without some columns, each of which must be in at least one of them."""
     for name in drop:
         if not any(name in table.features.columns for table in tables):
             raise UserError(
@@ -67,7 +69,7 @@ def _without(drop: list[str], *tables: Table) -> list[Table]:
 
 
 def _marked(name: str, marks: pd.Series) -> Array:
-    """True, 1, yes and the like; a gap is a no."""
+    """True, 1, yes and the like; a missing mark counts as no."""
     words = as_text(marks).fillna("no").str.strip().str.lower()
     if strange := set(words) - _YES - _NO:
         raise UserError(
@@ -79,6 +81,7 @@ def _marked(name: str, marks: pd.Series) -> Array:
 
 def _fraction(labels: pd.Series, fraction: float, seed: int) -> pd.Index:
     """A random fraction of each class, rounded up."""
+    # By class, since a rare class could be left out of a fraction of all rows.
     shuffled = labels.sample(frac=1, random_state=np.random.default_rng(seed))
     classes = shuffled.groupby(shuffled)
     place, size = classes.cumcount(), classes.transform("size")

@@ -1,4 +1,4 @@
-"""Checkpoint files: all that evaluation, adaptation and going on need, and nothing else.
+"""Checkpoint files: all that evaluation and adaptation need of a model, and nothing else.
 
 A file holds plain data (numbers, text, lists, dicts and tensors), and is read as such: loading
 runs no code of the file's. It takes the place of the one before it as a whole or not at all.
@@ -7,7 +7,7 @@ runs no code of the file's. It takes the place of the one before it as a whole o
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,45 +15,11 @@ import torch
 from torch import Tensor
 
 import bilevel
-from bilevel.algorithms import State
 from bilevel.apps.few_shot.settings import Settings
 from bilevel.durable import sealed
 from bilevel.errors import UserError
 
 _FORMAT = "bilevel few-shot checkpoint 1"
-
-
-@dataclass(frozen=True)
-class Best:
-    """The highest validation accuracy so far, and the first step that had it."""
-
-    step: int
-    accuracy: float
-    interval: float
-
-
-@dataclass(frozen=True)
-class Point:
-    """Where a training stands, after all that belongs to its last step was done.
-
-    Args:
-        state: of the algorithm.
-        seconds: that the steps took.
-        losses: of the batches since the last validation.
-        best: so far.
-        validated: the step of the last validation.
-    """
-
-    state: State
-    seconds: float
-    losses: tuple[float, ...] = ()
-    best: Best | None = None
-    validated: int = 0
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether the last step was validated."""
-        return self.validated == self.state.step
 
 
 @dataclass(frozen=True)
@@ -65,18 +31,16 @@ class Checkpoint:
         step: after which outer step.
         x: flat.
         accuracy: on validation tasks, with half the width of its interval; None if not measured.
-        point: where its training goes on; None if it cannot.
     """
 
     settings: Settings
     step: int
     x: Tensor
     accuracy: tuple[float, float] | None = None
-    point: Point | None = None
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a file, and see it on the disk before it gets its name."""
+    """Write a file; it gets its name only when it is on the disk."""
     content = {
         "format": _FORMAT,
         "bilevel": bilevel.__version__,
@@ -84,7 +48,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         "step": checkpoint.step,
         "x": checkpoint.x,
         "accuracy": list(checkpoint.accuracy) if checkpoint.accuracy else None,
-        "point": _plain(checkpoint.point) if checkpoint.point else None,
+        "point": None,  # where the first version went on from
     }
     sealed.write(path, content)
 
@@ -116,14 +80,14 @@ def load(path: Path) -> Checkpoint:
 def _content(path: Path) -> Any:
     try:
         return sealed.read(path)
-    except sealed.UnsealedError:
+    except sealed.UnsealedError:  # early versions wrote what torch.save writes
         return _old_content(path)
     except sealed.DamagedError as error:
         raise UserError(f"{path} is damaged: {error}") from error
 
 
 def _old_content(path: Path) -> Any:
-    """Of a file that another program wrote, or an early version of this one."""
+    """The content of a file by another program, or by an early version of this one."""
     try:
         with zipfile.ZipFile(path) as archive:  # torch itself does not look at the checksums
             if broken := archive.testzip():
@@ -141,7 +105,7 @@ def _old_content(path: Path) -> Any:
 def _checkpoint(content: dict[str, Any]) -> Checkpoint:
     settings, x, accuracy = Settings.read(content["settings"]), content["x"], content["accuracy"]
     if not isinstance(x, Tensor) or x.ndim != 1 or not torch.isfinite(x).all():
-        raise ValueError("its x is no row of finite numbers")
+        raise ValueError("its x is not a vector of finite numbers")
     if len(x) != settings.x_size:
         raise ValueError(f"its x has {len(x)} numbers, but the model has {settings.x_size}")
     return Checkpoint(
@@ -149,19 +113,4 @@ def _checkpoint(content: dict[str, Any]) -> Checkpoint:
         step=content["step"],
         x=x,
         accuracy=(accuracy[0], accuracy[1]) if accuracy else None,
-        point=_point(content["point"]) if content["point"] else None,
     )
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    """A record of records as dicts; the tensors are the same."""
-    nested = (State, Best)
-    items = {field.name: getattr(value, field.name) for field in fields(value)}
-    return {
-        name: _plain(item) if isinstance(item, nested) else item for name, item in items.items()
-    }
-
-
-def _point(plain: dict[str, Any]) -> Point:
-    best = Best(**plain["best"]) if plain["best"] else None
-    return Point(**{**plain, "state": State(**plain["state"]), "best": best})

@@ -17,7 +17,7 @@ from bilevel.errors import UserError
 
 @dataclass(frozen=True)
 class Question:
-    """Which tasks to draw.
+    """Which tasks to draw for an evaluation.
 
     Args:
         split: "test", "validation" or "train": whose classes.
@@ -50,7 +50,7 @@ def evaluate(
     question: Question,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Accuracy:
-    """Adapt to the tasks as in training, and ask for their query images."""
+    """Adapt to the tasks as in training, and ask about their query images."""
     settings = checkpoint.settings
     parts: dict[str, Images] = {
         "train": images.train,
@@ -92,6 +92,6 @@ def write_record(file: Path, checkpoint: Checkpoint, question: Question, found: 
 
 
 def check_file(file: Path | None) -> None:
-    """Refuse a file that cannot be written, before the work."""
+    """Refuse a file that cannot be written, before any work."""
     if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
-        raise UserError(f"cannot write to {file}: name a file in a folder that is there")
+        raise UserError(f"cannot write to {file}: name a file in an existing folder")

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from bilevel.apps.few_shot.adaptation import check_ways, probabilities
 from bilevel.apps.few_shot.checkpoint import Checkpoint
-from bilevel.apps.few_shot.learners import WholeNetwork
 from bilevel.apps.few_shot.picture_folders import (
     SUFFIXES,
     Listing,
@@ -45,7 +44,7 @@ class Prepared:
         support: the pictures of each class, the same number of each.
         query: the pictures to label.
         truth: the class of each, if the folders tell.
-        notes: what was passed over or changed.
+        notes: what was skipped or changed.
     """
 
     classes: tuple[str, ...]
@@ -77,7 +76,7 @@ class Labelled:
 
     @property
     def right(self) -> list[bool] | None:
-        """Which labels are, if the truth is known."""
+        """Which labels are right, if the truth is known."""
         if self.prepared.truth is None:
             return None
         return [a == b for a, b in zip(self.labels, self.prepared.truth, strict=True)]
@@ -99,7 +98,7 @@ def prepare(checkpoint: Checkpoint, request: Request) -> Prepared:
     notes += _ignored(support, query)
     notes += size_notes(everything, settings.image_shape)
     notes += _seen_before(shown, pictures)
-    notes += _statistics(checkpoint, len(pictures))
+    notes += settings.make_learner().notes(len(pictures))
     if truth is None and query.classes:
         notes.append(
             f"the folders in {request.query} are not named after the classes: no accuracy is given"
@@ -139,7 +138,7 @@ def _read(reader: Reader, files: Iterable[Path], folder: Path) -> list[Picture]:
 
 
 def _name(file: Path, folder: Path) -> str:
-    """Below its folder; bytes that are no text are spelled out."""
+    """Its path inside the folder; bytes that are not text are spelled out."""
     return file.relative_to(folder).as_posix().encode("utf-8", "backslashreplace").decode()
 
 
@@ -150,7 +149,7 @@ def _chosen(
     folder, classes = request.support, listing.classes
     if listing.loose:
         raise UserError(
-            f"{listing.loose[0]} lies beside the folders of the classes: put it into the folder of "
+            f"{listing.loose[0]} lies next to the class folders: move it into the folder of "
             f"its class, {folder}/CLASS/{listing.loose[0].name}"
         )
     if len(classes) < 2:
@@ -207,7 +206,7 @@ def _asked(
 def _ignored(*listings: Listing) -> list[str]:
     ignored = [path for listing in listings for path in listing.ignored]
     names = ", ".join(path.name for path in ignored[:5]) + (", ..." if len(ignored) > 5 else "")
-    return [f"{len(ignored)} files are no pictures and were passed over: {names}"] * bool(ignored)
+    return [f"{len(ignored)} files are not pictures and were skipped: {names}"] * bool(ignored)
 
 
 def _seen_before(support: dict[str, list[Picture]], query: list[Picture]) -> list[str]:
@@ -216,16 +215,6 @@ def _seen_before(support: dict[str, list[Picture]], query: list[Picture]) -> lis
     if not twice:
         return []
     return [
-        f"{len(twice)} query pictures are support pictures, too ({twice[0]}): their labels are no "
-        "evidence of how good the model is"
-    ]
-
-
-def _statistics(checkpoint: Checkpoint, queries: int) -> list[str]:
-    """Where an answer depends on the other questions, say so."""
-    if not isinstance(checkpoint.settings.make_learner(), WholeNetwork):
-        return []
-    return [
-        f"batch normalisation uses the statistics of the {queries} query pictures together: other "
-        "query pictures can change a label"
+        f"{len(twice)} query pictures are support pictures, too ({twice[0]}): their labels say "
+        "nothing about how good the model is"
     ]

@@ -7,22 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import bilevel
+from bilevel import report
 from bilevel.apps.few_shot.checkpoint import Checkpoint
 from bilevel.apps.few_shot.labelling import Labelled, Prepared
 from bilevel.apps.few_shot.picture_folders import Picture
-from bilevel.report import (
-    Block,
-    Cell,
-    Code,
-    Facts,
-    Gallery,
-    Image,
-    Notice,
-    Page,
-    Section,
-    Table,
-    Tile,
-)
 
 _SHOWN = 300  # query pictures
 _SHOWN_SHOTS = 20  # support pictures a class
@@ -33,15 +21,19 @@ def write_labels_page(file: Path, checkpoint: Checkpoint, labelled: Labelled, co
     """The support pictures by class, the query pictures with their labels, and what was run."""
     prepared = labelled.prepared
     sections = [
-        Section("What it learned from", [_support(prepared)]),
-        Section("Labels", _labels(labelled)),
-        Section(
+        report.Section("What it learned from", [_support(prepared)]),
+        report.Section("Labels", _labels(labelled)),
+        report.Section(
             "What was run",
-            [*map(Notice, prepared.notes), _facts(checkpoint), Code("The command", command)],
+            [
+                *map(report.Notice, prepared.notes),
+                _facts(checkpoint),
+                report.Code("The command", command),
+            ],
         ),
     ]
     title = f"{len(prepared.query):,} pictures labelled"
-    Page(title, _lead(labelled), sections).write(file)
+    report.Page(title, _lead(labelled), sections).write(file)
 
 
 def _lead(labelled: Labelled) -> str:
@@ -57,17 +49,17 @@ def _lead(labelled: Labelled) -> str:
     return f"{lead} Of {len(right)} labels, {sum(right)} ({share:.1%}) agree with the folder."
 
 
-def _support(prepared: Prepared) -> Gallery:
+def _support(prepared: Prepared) -> report.Gallery:
     groups = {
         name: [_tile(picture) for picture in prepared.support[name][:_SHOWN_SHOTS]]
         for name in prepared.classes
     }
     more = prepared.shots - _SHOWN_SHOTS
     note = f"The first {_SHOWN_SHOTS} of {prepared.shots} pictures a class." if more > 0 else ""
-    return Gallery("The pictures of each class", groups, note)
+    return report.Gallery("The pictures of each class", groups, note)
 
 
-def _labels(labelled: Labelled) -> list[Block]:
+def _labels(labelled: Labelled) -> list[report.Block]:
     prepared = labelled.prepared
     shown = range(min(_SHOWN, len(prepared.query)))
     notes = ["The surest come first. Point at a picture to see its file."]
@@ -84,11 +76,11 @@ def _labels(labelled: Labelled) -> list[Block]:
         name: [_asked(labelled, i) for i in surest if labelled.labels[i] == name]
         for name in prepared.classes
     }
-    pictures = Gallery("The pictures that were asked about", groups, " ".join(notes))
+    pictures = report.Gallery("The pictures that were asked about", groups, " ".join(notes))
     return [pictures] if prepared.truth is None else [pictures, _confusions(labelled)]
 
 
-def _asked(labelled: Labelled, i: int) -> Tile:
+def _asked(labelled: Labelled, i: int) -> report.Tile:
     """A query picture, with the probability of its label and with its folder if that differs."""
     truth, right = labelled.prepared.truth, labelled.right
     lines = [f"{labelled.certainty[i]:.0%}"]
@@ -97,30 +89,34 @@ def _asked(labelled: Labelled, i: int) -> Tile:
     return _tile(labelled.prepared.query[i], [*lines, f"✗ {truth[i]}"], marked=True)
 
 
-def _confusions(labelled: Labelled) -> Table:
+def _confusions(labelled: Labelled) -> report.Table:
     truth, classes = labelled.prepared.truth or [], labelled.prepared.classes
     pairs = list(zip(truth, labelled.labels, strict=True))
-    rows: list[list[Cell | str | float]] = [
-        [name, *(Cell(str(n := pairs.count((name, c))), n, strong=c == name) for c in classes)]
+    rows: list[list[report.Cell | str | float]] = [
+        [
+            name,
+            *(report.Cell(str(n := pairs.count((name, c))), n, strong=c == name) for c in classes),
+        ]
         for name in classes
         if name in truth
     ]
     note = "How many pictures of the folder (row) got the label (column). Bold: the right label."
-    return Table("Folders and labels", ["folder", *classes], rows, note)
+    return report.Table("Folders and labels", ["folder", *classes], rows, note)
 
 
-def _tile(picture: Picture, lines: Sequence[str] = (), marked: bool = False) -> Tile:
+def _tile(picture: Picture, lines: Sequence[str] = (), marked: bool = False) -> report.Tile:
+    # PNG keeps the few pixels of a small picture; a photograph takes less room as JPEG.
     small = max(picture.size) <= _SMALL
     kind = "jpeg" if picture.thumbnail.mode == "RGB" and not small else "png"
     stream = io.BytesIO()
     picture.thumbnail.save(stream, kind)
-    image = Image(stream.getvalue(), picture.name, media_type=f"image/{kind}")
-    return Tile(image, lines, marked, sharp=small)
+    image = report.Image(stream.getvalue(), picture.name, media_type=f"image/{kind}")
+    return report.Tile(image, lines, marked, sharp=small)
 
 
-def _facts(checkpoint: Checkpoint) -> Facts:
+def _facts(checkpoint: Checkpoint) -> report.Facts:
     settings = checkpoint.settings
-    return Facts(
+    return report.Facts(
         {
             "model": f"{settings.algorithm} after {checkpoint.step:,} steps on {settings.data}",
             "trained for": f"{settings.ways}-way {settings.shots}-shot tasks",

@@ -1,17 +1,26 @@
-"""What of a model adapts to a task, and where it starts."""
+"""What of a model adapts to a task, where it starts, and how it is asked."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bilevel.algorithms import Algorithm
+from bilevel.apps.few_shot.tasks import OneQuery
 from bilevel.arguments import natural, non_negative
 from bilevel.models.heads.form import HeadForm, NetworkForm, Shape
+from bilevel.models.heads.model import HeadModel, NetworkModel
+from bilevel.models.heads.networks import NetworkOracle
+from bilevel.models.heads.oracle import HeadOracle
+from bilevel.models.heads.tasks import TaskOracle
+from bilevel.oracles import SharedBatch
+from bilevel.problem.problem import Problem
+from bilevel.problem.sources import Source, as_source
 from bilevel.problem.structure import Structure
 
 
@@ -31,38 +40,113 @@ class Model:
         head = torch.rand(self.features + 1, self.shape.ways, generator=generator)
         return head.mul_(2 * bound).sub_(bound).to(next(iter(self.parameters.values())))
 
-    def head_form(self, ridge: float, heads: int, learned_start: bool) -> HeadForm:
-        structure = Structure("embedding", self.parameters)
-        return HeadForm(
-            self.embedding, structure, self.shape, self.features, ridge, heads, learned_start
-        )
-
 
 @dataclass(frozen=True)
-class Formulation:
+class Formulation(ABC):
     """The losses, and where x and y start; y0 may be a function of x."""
 
-    form: HeadForm | NetworkForm
+    form: Any
     x0: dict[str, Any]
     y0: Tensor | Callable[[Any], Tensor]
 
+    @property
+    @abstractmethod
+    def model(self) -> HeadModel | NetworkModel:
+        """What is known of the losses."""
+
+    @abstractmethod
+    def on(self, tasks: Source) -> TaskOracle:
+        """An oracle for adapting to these tasks; nothing is differentiated by x there."""
+
+    def adapted(
+        self, tasks: Source, algorithm: Algorithm, x: Tensor, step: int, batches: Iterable[Tensor]
+    ) -> Iterator[Tensor]:
+        """Adapt to each batch of tasks as the algorithm does at a step; their query logits."""
+        oracle = self.on(tasks)
+        y0 = self.y0(self.x0) if callable(self.y0) else self.y0
+        for rows in batches:
+            y = algorithm.adapt(SharedBatch(oracle, rows), x, y0.reshape(-1), step)
+            yield oracle.query_logits(x, y, rows)
+
+
+class Heads(Formulation):
+    """A linear head for each task."""
+
+    @property
+    def model(self) -> HeadModel:
+        return HeadModel(self.form)
+
+    def on(self, tasks: Source) -> TaskOracle:
+        return HeadOracle(self.form, tasks, graph_bytes=0)  # no graph is kept
+
+
+class Networks(Formulation):
+    """A whole network for each task."""
+
+    @property
+    def model(self) -> NetworkModel:
+        return NetworkModel(self.form)
+
+    def on(self, tasks: Source) -> TaskOracle:
+        form: NetworkForm = self.form
+        # The outer loss is not asked for, and a user's own pictures have no labels to state it.
+        problem = Problem(form.inner, form.inner, self.x0, self.y0, tasks, tasks)
+        return NetworkOracle(form, problem)
+
 
 class Learner(ABC):
-    """What adapts."""
+    """What adapts.
+
+    Attributes:
+        takes_any_ways: whether tasks may have other numbers of classes than in training.
+        statistics: what batch normalisation uses.
+    """
+
+    takes_any_ways: bool
+    statistics: str
 
     @abstractmethod
     def formulate(self, model: Model, heads: int) -> Formulation:
         """The problem with so many heads in y."""
 
+    @abstractmethod
+    def questions(self, support: Tensor, query: Tensor) -> Source:
+        """Tasks that ask about all query images, in order."""
+
+    @abstractmethod
+    def notes(self, queries: int) -> list[str]:
+        """What the user should know about the answers for so many images."""
+
+
+class HeadLearner(Learner):
+    """A linear head adapts."""
+
+    statistics = "the statistics of the task's images, support and query together"
+    ridge: float
+
+    def questions(self, support: Tensor, query: Tensor) -> Source:
+        return OneQuery(support, query)
+
+    def notes(self, queries: int) -> list[str]:
+        return []
+
+    def heads(self, model: Model, heads: int, x0: dict[str, Any], y0: Any) -> Formulation:
+        """The problem with x0 beside the embedding; what x0 holds is learned."""
+        structure, learned = Structure("embedding", model.parameters), bool(x0)
+        shared = model.embedding, structure, model.shape, model.features
+        form = HeadForm(*shared, self.ridge, heads, learned_start=learned)
+        return Heads(form, {"embedding": model.parameters, **x0}, y0)
+
 
 @dataclass(frozen=True)
-class ZeroHead(Learner):
+class ZeroHead(HeadLearner):
     """A linear head adapts, from zero: the paper's formulation.
 
     Args:
         ridge: r; positive, so that the inner problem is strongly convex.
     """
 
+    takes_any_ways = True
     ridge: float = 0.01
 
     def __post_init__(self) -> None:
@@ -70,51 +154,46 @@ class ZeroHead(Learner):
 
     def formulate(self, model: Model, heads: int) -> Formulation:
         zeros = torch.zeros_like(model.random_head(0)).repeat(heads, 1, 1)
-        form = model.head_form(self.ridge, heads, learned_start=False)
-        return Formulation(form, {"embedding": model.parameters}, zeros)
+        return self.heads(model, heads, {}, zeros)
 
 
 @dataclass(frozen=True)
-class RandomHead(Learner):
+class SeededHead(HeadLearner):
+    """A linear head adapts, from random numbers."""
+
+    takes_any_ways = False
+    ridge: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        non_negative("ridge", self.ridge)
+        natural("seed", self.seed)
+
+
+class RandomHead(SeededHead):
     """A linear head adapts, from random numbers that stay the same.
 
     With ridge = 0, that is what the published code of the paper's authors does.
     """
 
-    ridge: float = 0.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        non_negative("ridge", self.ridge)
-        natural("seed", self.seed)
-
     def formulate(self, model: Model, heads: int) -> Formulation:
-        start = model.random_head(self.seed).repeat(heads, 1, 1)
-        form = model.head_form(self.ridge, heads, learned_start=False)
-        return Formulation(form, {"embedding": model.parameters}, start)
+        return self.heads(model, heads, {}, model.random_head(self.seed).repeat(heads, 1, 1))
 
 
-@dataclass(frozen=True)
-class LearnedHead(Learner):
+class LearnedHead(SeededHead):
     """A linear head adapts, from a start that is learned with the embedding: ANIL."""
 
-    ridge: float = 0.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        non_negative("ridge", self.ridge)
-        natural("seed", self.seed)
-
     def formulate(self, model: Model, heads: int) -> Formulation:
-        x0 = {"embedding": model.parameters, "head": model.random_head(self.seed)}
-        form = model.head_form(self.ridge, heads, learned_start=True)
-        return Formulation(form, x0, lambda x: x["head"].expand(heads, -1, -1))
+        x0 = {"head": model.random_head(self.seed)}
+        return self.heads(model, heads, x0, lambda x: x["head"].expand(heads, -1, -1))
 
 
 @dataclass(frozen=True)
 class WholeNetwork(Learner):
     """All parameters adapt, from a start that is learned: MAML."""
 
+    takes_any_ways = False
+    statistics = "the statistics of the task's support images, and then of its query images"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -124,4 +203,14 @@ class WholeNetwork(Learner):
         x0 = {"embedding": model.parameters, "head": model.random_head(self.seed)}
         one = Structure("parameters", x0)
         form = NetworkForm(model.embedding, one, model.shape, model.features, heads)
-        return Formulation(form, x0, lambda x: one.join(x).expand(heads, -1))
+        return Networks(form, x0, lambda x: one.join(x).expand(heads, -1))
+
+    def questions(self, support: Tensor, query: Tensor) -> Source:
+        # One task: the network is adapted once, and sees all query images as one batch.
+        return as_source("pictures", torch.cat([support, query])[None])
+
+    def notes(self, queries: int) -> list[str]:
+        return [
+            f"batch normalisation uses the statistics of the {queries} query pictures together: "
+            "other query pictures can change a label"
+        ]

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bilevel.algorithms import MAML, AIDBiO, DoubleLoop, ITDBiO
+from bilevel.algorithms import MAML, AIDBiO, Algorithm, ITDBiO
 from bilevel.apps.few_shot.learners import LearnedHead, Learner, RandomHead, WholeNetwork, ZeroHead
+from bilevel.arguments import positive
 from bilevel.errors import UserError
 from bilevel.schedules import increasing
+from bilevel.solvers.measured import Measured
+from bilevel.solvers.updates.adam import Adam
 
 Value = float | str  # a number, or "auto"
 Options = Mapping[str, Value]
@@ -31,7 +34,7 @@ class Method:
     name: str
     summary: str
     defaults: Options
-    build: Callable[..., DoubleLoop]
+    build: Callable[..., Algorithm]
     adapts: Callable[[Options, int], Learner]
 
     def options(self, given: Mapping[str, Value | None]) -> dict[str, Value]:
@@ -58,18 +61,18 @@ class Method:
             raise UserError(f"{self.name} has no {flag(strange[0])}; its options are {own}")
         options = {**self.defaults, **wanted}
         try:
-            self.algorithm(options), self.learner(options, seed=0)
+            self.algorithm(options), self.adapts(options, 0)
         except ValueError as error:
-            raise UserError(f"{self.name} cannot have {options}: {error}") from error
+            raise UserError(f"{self.name} cannot use {options}: {error}") from error
         return options
 
-    def algorithm(self, options: Options) -> DoubleLoop:
-        """With outer Adam, and a start anew at each step: tasks are never the same again."""
-        own = {name: value for name, value in options.items() if name != "ridge"}
-        return self.build(**own, outer_optimizer="adam", warm_start=False)
-
-    def learner(self, options: Options, seed: int) -> Learner:
-        return self.adapts(options, seed)
+    def algorithm(self, options: Options) -> Algorithm:
+        """With outer Adam, and a fresh start at each step, since no task comes back."""
+        own: dict[str, Any] = {k: v for k, v in options.items() if k not in ("ridge", "outer_lr")}
+        if own.get("inner_lr") == "auto":
+            own["inner_lr"] = Measured()
+        outer = Adam(positive("outer_lr", options["outer_lr"]))
+        return self.build(**own, outer=outer, warm_start=False)
 
 
 def flag(name: str) -> str:
@@ -111,32 +114,18 @@ def find(name: str) -> Method:
     """The method of this name."""
     known = methods()
     if name not in known:
-        raise UserError(f"there is no algorithm {name!r} here; there are {', '.join(known)}")
+        raise UserError(f"there is no few-shot algorithm {name!r}; there are {', '.join(known)}")
     return known[name]
 
 
-def _growing(growth: float, **others: Any) -> DoubleLoop:
-    algorithm: DoubleLoop = AIDBiO(inner_steps=increasing(growth), **others)
+def _growing(growth: float, **others: Any) -> Algorithm:
+    algorithm: Algorithm = AIDBiO(inner_steps=increasing(growth), **others)
     return algorithm
 
 
 def _zero_head(options: Options, seed: int) -> Learner:
-    ridge = options["ridge"]
-    if not isinstance(ridge, int | float):
-        raise ValueError(f"ridge must be a number, got {ridge!r}")
+    ridge: Any = options["ridge"]
     return ZeroHead(ridge)
-
-
-def _random_head(options: Options, seed: int) -> Learner:
-    return RandomHead(seed=seed)
-
-
-def _learned_head(options: Options, seed: int) -> Learner:
-    return LearnedHead(seed=seed)
-
-
-def _network(options: Options, seed: int) -> Learner:
-    return WholeNetwork(seed)
 
 
 # Each number stands here once: α and β of Adam; D; r; N of CG. A method may have its own. They are
@@ -147,54 +136,21 @@ _STEPS: Options = {"inner_steps": 20, **_RATES}
 _RIDGE: Options = {"ridge": 0.01}
 _CG: Options = {"cg_steps": 10}
 
+# fmt: off
 _METHODS = (
-    Method(
-        "itd-bio",
-        "ITD-BiO as the paper states it: a head with a ridge, from zero",
-        {**_STEPS, **_RIDGE},
-        ITDBiO,
-        _zero_head,
-    ),
-    Method(
-        "aid-bio",
-        "AID-BiO-constant: the same problem, by implicit differentiation with CG",
-        {**_STEPS, **_CG, **_RIDGE},
-        AIDBiO,
-        _zero_head,
-    ),
-    Method(
-        "aid-bio-increasing",
-        "the same with ⌈c (k+1)^¼⌉ inner steps at outer step k",
-        {"growth": 5.0, **_RATES, **_CG, **_RIDGE},
-        _growing,
-        _zero_head,
-    ),
-    Method(
-        "fo-itd-bio",
-        "first-order ITD-BiO: nothing is differentiated through the inner steps",
-        {**_STEPS, **_RIDGE},
-        partial(ITDBiO, truncate=0),
-        _zero_head,
-    ),
-    Method(
-        "itd-bio-random-head",
-        "what the published code of the paper's authors runs: a fixed random head, no ridge",
-        _STEPS,
-        ITDBiO,
-        _random_head,
-    ),
-    Method(
-        "anil",
-        "ANIL: the head's start is learned, too",
-        {**_STEPS, "inner_steps": 10},
-        MAML,
-        _learned_head,
-    ),
-    Method(
-        "maml",
-        "MAML: all layers adapt, from a start that is learned",
-        {**_STEPS, "inner_steps": 3, "inner_lr": 0.5},
-        MAML,
-        _network,
-    ),
+    Method("itd-bio", "ITD-BiO as the paper states it: a head with a ridge, from zero",
+           {**_STEPS, **_RIDGE}, ITDBiO, _zero_head),
+    Method("aid-bio", "AID-BiO-constant: the same problem, by implicit differentiation with CG",
+           {**_STEPS, **_CG, **_RIDGE}, AIDBiO, _zero_head),
+    Method("aid-bio-increasing", "the same with ⌈c (k+1)^¼⌉ inner steps at outer step k",
+           {"growth": 5.0, **_RATES, **_CG, **_RIDGE}, _growing, _zero_head),
+    Method("fo-itd-bio", "first-order ITD-BiO: nothing is differentiated through the inner steps",
+           {**_STEPS, **_RIDGE}, partial(ITDBiO, truncate=0), _zero_head),
+    Method("itd-bio-random-head", "what the published code of the paper's authors runs: a fixed "
+           "random head, no ridge", _STEPS, ITDBiO, lambda _, seed: RandomHead(seed=seed)),
+    Method("anil", "ANIL: the head's start is learned, too",
+           {**_STEPS, "inner_steps": 10}, MAML, lambda _, seed: LearnedHead(seed=seed)),
+    Method("maml", "MAML: all layers adapt, from a start that is learned",
+           {**_STEPS, "inner_steps": 3, "inner_lr": 0.5}, MAML, lambda _, seed: WholeNetwork(seed)),
 )
+# fmt: on

@@ -70,7 +70,7 @@ class FourBlocks(nn.Module, SelfDifferentiating):
     def serves(self, parameters: Parameters, images: Tensor) -> bool:
         """With numba, on the processor, and for a network that was not changed."""
         own = self._with(parameters)
-        return compiled.available() and self._is_as_written() and _is_served(images, own)
+        return compiled.usable() and self._is_as_written() and _is_served(images, own)
 
     def passes(self, parameters: Parameters, images: Tensor, scratch: Scratch) -> Passes:
         """See `bilevel.models.heads.recording.SelfDifferentiating`."""

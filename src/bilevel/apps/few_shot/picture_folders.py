@@ -63,7 +63,7 @@ class Reader:
             raise
         # Decoders tell of damage by any of these.
         except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-            raise UserError(f"{file} is not a picture that can be read: {error}") from error
+            raise UserError(f"{file} cannot be read as a picture: {error}") from error
         seen = picture.convert("L" if channels == 1 else "RGB")
         seen = ImageOps.invert(seen) if self.invert else seen
         if seen.size != (width, height):
@@ -75,7 +75,7 @@ class Reader:
 
 
 def _upright(file: Path, opened: Image.Image) -> Image.Image:
-    """An RGB or grey picture with the camera's turn undone, on white where it is transparent."""
+    """An RGB or grey picture, turned upright, on white where it is transparent."""
     # Phones put a second picture after the first one (MPO); that is no animation.
     if getattr(opened, "is_animated", False) and opened.format != "MPO":
         raise UserError(f"{file} holds several pictures: save one of them in a file of its own")
@@ -91,7 +91,7 @@ def _upright(file: Path, opened: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a folder: pictures by class, pictures in none, and what is passed over."""
+    """The files of a folder: pictures by class, loose pictures, and files that are skipped."""
 
     classes: dict[str, list[Path]]
     loose: list[Path]
@@ -99,7 +99,7 @@ class Listing:
 
 
 def look_into(folder: Path) -> Listing:
-    """The pictures in a folder and in its folders, by their names' endings, in order of names."""
+    """The pictures in a folder and its subfolders, told by their suffix, sorted by name."""
     if not folder.exists():
         raise UserError(f"there is no folder {folder}")
     if not folder.is_dir():
@@ -111,7 +111,7 @@ def look_into(folder: Path) -> Listing:
             classes[inside.name], rest = _pictures(inside)
             ignored += rest
     except OSError as error:
-        raise UserError(f"cannot look into {folder}: {error}") from error
+        raise UserError(f"cannot read {folder}: {error}") from error
     return Listing(classes, loose, ignored)
 
 
@@ -129,7 +129,7 @@ def check_sizes(pictures: Sequence[Picture]) -> None:
         if other.size != first.size:
             raise UserError(
                 f"the pictures have different sizes: {first.file} has {_times(first.size)} "
-                f"pixels, {other.file} has {_times(other.size)}; give --resize if that is right"
+                f"pixels, {other.file} has {_times(other.size)}; use --resize if that is intended"
             )
 
 
@@ -140,10 +140,10 @@ def size_notes(pictures: Sequence[Picture], shape: tuple[int, int, int]) -> Iter
     if other:
         yield (
             f"{len(other):,} of {len(pictures):,} pictures were resized to {width}×{height}, "
-            "the model's size, without regard to their proportions"
+            "the model's size, whatever their proportions"
         )
     if channels == 1 and any(picture.thumbnail.mode != "L" for picture in pictures):
-        yield "the model sees grey: colours were taken away"
+        yield "the model sees only grey: colours were removed"
 
 
 def _times(size: tuple[int, int]) -> str:

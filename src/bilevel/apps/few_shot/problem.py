@@ -5,11 +5,31 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from bilevel.apps.few_shot.learners import Learner, Model, ZeroHead
+from bilevel.apps.few_shot.learners import Formulation, Learner, Model, ZeroHead
 from bilevel.apps.few_shot.tasks import ENDLESS, Tasks
 from bilevel.arguments import instance, positive_integer
 from bilevel.models.heads.form import apply
 from bilevel.problem.problem import Problem
+from bilevel.problem.problem import Tasks as Shared
+
+
+class FewShotProblem(Problem):
+    """What `few_shot_problem` makes: a problem that knows its tasks and who adapts to them."""
+
+    def __init__(
+        self, formulation: Formulation, tasks: Tasks, batch: int, chunk: int | None
+    ) -> None:
+        self.formulation, self.episodes = formulation, tasks
+        super().__init__(
+            outer=formulation.form.outer,
+            inner=formulation.form.inner,
+            x0=formulation.x0,
+            y0=formulation.y0,
+            outer_data=tasks,
+            inner_data=tasks,
+            tasks=Shared(batch, chunk),
+            model=formulation.model,
+        )
 
 
 def few_shot_problem(
@@ -52,7 +72,7 @@ def few_shot_problem(
         >>> problem
         Problem(x: 500 numbers, y: 150 numbers, outer_data: 10 rows, inner_data: 10 rows, torch.float32)
         >>> algorithm = bilevel.algorithms.ITDBiO(
-        ...     inner_steps=3, outer_lr=0.01, outer_optimizer="adam")
+        ...     inner_steps=3, outer=bilevel.updates.Adam(0.01))
         >>> bilevel.minimize(problem, algorithm, steps=2).counts.jv
         6
     """  # noqa: E501
@@ -64,17 +84,7 @@ def few_shot_problem(
         raise ValueError(f"batch = {batch} tasks a step, but there are only {len(tasks)}")
     heads = batch if len(tasks) == ENDLESS else len(tasks)
     made = learner.formulate(_model(tasks, embedding), heads)
-    return Problem(
-        outer=made.form.outer,
-        inner=made.form.inner,
-        x0=made.x0,
-        y0=made.y0,
-        outer_data=tasks,
-        inner_data=tasks,
-        shared_batch=batch,
-        chunk=chunk,
-        closed_form=made.form,
-    )
+    return FewShotProblem(made, tasks, batch, chunk)
 
 
 def _model(tasks: Tasks, embedding: nn.Module) -> Model:

@@ -3,33 +3,33 @@
     FOLDER/settings.json   what was asked for, and with which versions
            history.jsonl   a line for each validation
            best.pt         the model with the highest validation accuracy
-           last.pt         the last model, and where to go on
-           before.pt       the one before it, in case that last.pt gets damaged
+           last.pt         the last model
            report.html     the learning curve
+           checkpoint/     where `minimize` goes on
 
-Files other than the history appear as a whole or not at all. A line of the history counts if
-`last.pt` is not older than it.
+Each file appears as a whole or not at all. What counts when a training goes on is the checkpoint;
+the others are written from it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bilevel.apps.few_shot import checkpoint
-from bilevel.apps.few_shot.checkpoint import Best, Checkpoint, Point
+from bilevel.apps.few_shot.checkpoint import Checkpoint
 from bilevel.apps.few_shot.settings import Settings
+from bilevel.durable import sealed
 from bilevel.durable.about import about
-from bilevel.durable.files import remove_parts, replacing, try_to_write, write_text
-from bilevel.durable.lock import locked
+from bilevel.durable.files import remove_parts, try_to_write, write_text
+from bilevel.durable.store import Store
 from bilevel.errors import UserError
+from bilevel.runs.checkpoints.saved import Saved
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,8 @@ class Limits:
         if self.seconds is not None and not 0 < self.seconds < math.inf:
             raise UserError(f"--seconds must be a positive number, got {self.seconds}")
 
-    def reached(self, point: Point | None) -> bool:
-        if point is None:
-            return False
-        late = self.seconds is not None and point.seconds >= self.seconds
-        return late or point.state.step >= self.steps
+    def reached(self, step: int, seconds: float) -> bool:
+        return step >= self.steps or (self.seconds is not None and seconds >= self.seconds)
 
 
 @dataclass(frozen=True)
@@ -74,144 +71,99 @@ class Line:
     validation_interval: float
 
 
+def text_of(lines: Sequence[Line]) -> str:
+    """The history as history.jsonl has it."""
+    return "".join(json.dumps(asdict(line)) + "\n" for line in lines)
+
+
+def lines_of(text: str) -> list[Line]:
+    """What `text_of` wrote."""
+    return [Line(**json.loads(line)) for line in text.splitlines()]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where a training in a folder stands: its last checkpoint.
+
+    Args:
+        step, seconds: of the last step.
+        memory: of the training's `Validation`.
+    """
+
+    step: int
+    seconds: float
+    memory: dict[str, Any]
+
+
 class RunFolder:
     """The files of a training."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.best, self.last = folder / "best.pt", folder / "last.pt"
+        self.report, self.checkpoints = folder / "report.html", folder / "checkpoint"
 
-    @property
-    def best(self) -> Path:
-        return self.folder / "best.pt"
-
-    @property
-    def last(self) -> Path:
-        return self.folder / "last.pt"
-
-    @property
-    def report(self) -> Path:
-        return self.folder / "report.html"
-
-    def check(self, settings: Settings) -> Point | None:
-        """Where to go on; None is the start.
-
-        Writes nothing that stays; but if `last.pt` is damaged, the one before it takes its place,
-        with a warning.
+    def check(self, settings: Settings) -> Kept | None:
+        """Where to go on; None means from the start. It leaves nothing behind.
 
         Raises:
             UserError: the folder cannot be written to, or holds something else, or a training
                 with other settings.
         """
-        with self.named_errors():
+        with self._named_errors():
             if self.folder.exists() and not self.folder.is_dir():
                 raise UserError(f"the output {self.folder} is a file: name a folder")
             try_to_write(self.folder)
-            if not self.folder.is_dir() or not any(self.folder.iterdir()):
-                return None
-            self._check_same(settings)
-            return self._load_last().point if self.last.exists() else None
+            kept = self._kept()
+            if kept is None and self._holds_other_files():
+                raise UserError(
+                    f"the folder {self.folder} is not empty, and holds no few-shot training that "
+                    "this version can go on with: choose another with --output"
+                )
+        if kept and (different := settings.difference(Settings.read(kept.memory["settings"]))):
+            raise UserError(
+                f"{self.folder} holds a training with other settings: {', '.join(different)}. "
+                "Choose another folder with --output, or delete it."
+            )
+        return kept
 
-    def open(self, settings: Settings, limits: Limits, point: Point | None, command: str) -> None:
-        """Make the folder ready to go on from there."""
-        with self.named_errors():
+    def open(self, settings: Settings, limits: Limits, command: str) -> None:
+        """Make the folder, and say in it what will be run."""
+        with self._named_errors():
             self.folder.mkdir(parents=True, exist_ok=True)
             remove_parts(self.folder)
             stored = {"settings": settings.plain(), "limits": asdict(limits)}
             text = json.dumps({**stored, "about": about(command)}, indent=2)
             write_text(self.folder / "settings.json", text + "\n")
-            kept = [line for line in self.history() if point and line.step <= point.validated]
-            write_text(self._history, "".join(map(_json, kept)))
 
-    def history(self) -> list[Line]:
-        """The validations so far; a last line that a crash cut short is left out."""
-        if not self._history.exists():
-            return []
-        *whole, _ = self._history.read_text(encoding="utf-8").split("\n")
-        try:
-            return [Line(**json.loads(line)) for line in whole]
-        except (TypeError, ValueError) as error:
-            raise UserError(f"{self._history} is damaged: {error}; delete the folder") from error
+    def write_history(self, lines: Sequence[Line]) -> None:
+        with self._named_errors():
+            write_text(self.folder / "history.jsonl", text_of(lines))
 
-    def append(self, line: Line) -> None:
-        with self.named_errors(), self._history.open("a", encoding="utf-8") as file:
-            file.write(_json(line))
+    def save(self, file: Path, model: Checkpoint) -> None:
+        with self._named_errors():
+            checkpoint.save(file, model)
 
-    def save_best(self, settings: Settings, point: Point, best: Best) -> None:
-        found = (best.accuracy, best.interval)
-        with self.named_errors():
-            checkpoint.save(self.best, Checkpoint(settings, best.step, point.state.x, found))
+    def _kept(self) -> Kept | None:
+        # Read without a lock, so that all ranks of a group can; `minimize` takes it.
+        store = Store(self.checkpoints)
+        for file in reversed(store.files()):
+            with suppress(sealed.DamagedError):
+                saved = Saved.of(sealed.read(file))
+                return Kept(saved.past.state.step, saved.past.seconds, *saved.memories)
+        store.load()  # raises if there are checkpoints, and none is whole
+        return None
 
-    def save_last(self, settings: Settings, point: Point) -> None:
-        """Write `last.pt`, and keep the one before it.
-
-        Raises:
-            OSError: it cannot be written; both stay as they are.
-        """
-        if self.last.exists():
-            with replacing(self._before) as part:
-                shutil.copyfile(self.last, part)
-        state = point.state
-        checkpoint.save(self.last, Checkpoint(settings, state.step, state.x, point=point))
+    def _holds_other_files(self) -> bool:
+        """Besides those of a training that ended before its first checkpoint."""
+        names = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
+        own = {"settings.json", self.checkpoints.name}
+        return any(not name.startswith(".") for name in names - own)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Make the folder, and keep other processes out of it."""
-        with self.named_errors():
-            self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder):
-            yield
-
-    @contextmanager
-    def named_errors(self) -> Iterator[None]:
+    def _named_errors(self) -> Iterator[None]:
         """Errors of the disk, with the folder's name."""
         try:
             yield
         except OSError as error:
             raise UserError(f"cannot write to {self.folder}: {error}") from error
-
-    @property
-    def _history(self) -> Path:
-        return self.folder / "history.jsonl"
-
-    @property
-    def _before(self) -> Path:
-        return self.folder / "before.pt"
-
-    def _load_last(self) -> Checkpoint:
-        try:
-            return checkpoint.load(self.last)
-        except UserError as error:
-            if not self._before.exists():
-                raise
-            found = checkpoint.load(self._before)
-            warnings.warn(f"{error}: the one before it is used", RuntimeWarning, stacklevel=2)
-            self._before.replace(self.last)
-            return found
-
-    def _check_same(self, settings: Settings) -> None:
-        file = self.folder / "settings.json"
-        if not file.is_file():
-            raise UserError(
-                f"the folder {self.folder} is not empty, and holds no few-shot training: choose "
-                "another with --output"
-            )
-        if different := settings.difference(_read_settings(file)):
-            raise UserError(
-                f"{self.folder} holds a training with other settings: {', '.join(different)}. "
-                "Choose another folder with --output, or delete it."
-            )
-
-
-def _read_settings(file: Path) -> Settings:
-    try:
-        stored: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return Settings.read(stored["settings"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"{file} is damaged, or not of a few-shot training: {error!r}. Choose another folder "
-            "with --output."
-        ) from error
-
-
-def _json(line: Line) -> str:
-    return json.dumps(asdict(line)) + "\n"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bilevel.algorithms import DoubleLoop
-from bilevel.apps.few_shot.learners import Formulation, Learner, Model, WholeNetwork
+from bilevel.algorithms import Algorithm
+from bilevel.apps.few_shot.learners import Formulation, Learner, Model
 from bilevel.apps.few_shot.methods import Method, Value, find, flag
 from bilevel.apps.few_shot.networks import FourBlocks
 from bilevel.apps.few_shot.problem import few_shot_problem
@@ -65,6 +65,7 @@ class Settings:
         _, height, width = self.image_shape
         if height != width:
             raise ValueError(f"images of {height}×{width} pixels: the network needs squares")
+        # A file may come from a version whose methods had other options.
         if set(self.options) != set(self.method.options(self.options)):
             raise ValueError(f"{self.algorithm} needs {list(self.method.defaults)}")
 
@@ -72,11 +73,11 @@ class Settings:
     def method(self) -> Method:
         return find(self.algorithm)
 
-    def make_algorithm(self) -> DoubleLoop:
+    def make_algorithm(self) -> Algorithm:
         return self.method.algorithm(self.options)
 
     def make_learner(self) -> Learner:
-        return self.method.learner(self.options, self.seed)
+        return self.method.adapts(self.options, self.seed)
 
     def make_embedding(self) -> FourBlocks:
         channels, size, _ = self.image_shape
@@ -99,12 +100,10 @@ class Settings:
     @property
     def statistics(self) -> str:
         """What batch normalisation uses."""
-        if isinstance(self.make_learner(), WholeNetwork):
-            return "the statistics of the task's support images, and then of its query images"
-        return "the statistics of the task's images, support and query together"
+        return self.make_learner().statistics
 
     def training_problem(self, images: Images) -> Problem:
-        """Tasks without end."""
+        """An endless stream of training tasks."""
         return self._problem(images, self.seed, self.queries, self.batch)
 
     def evaluation_problem(
@@ -133,11 +132,11 @@ class Settings:
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Settings:
-        """The reverse of `plain`; ValueError or TypeError if it is anything else."""
+        """The inverse of `plain`; ValueError or TypeError for anything else."""
         return cls(**{**plain, "image_shape": tuple(plain["image_shape"])})
 
     def difference(self, other: Settings) -> list[str]:
-        """What is not the same, as the user would type it: one text an option."""
+        """The options that differ, one text each, as the user would type them."""
         ours, theirs = self._flat(), other._flat()
         return [
             f"{flag(name)} {_shown(ours.get(name))} (there: {_shown(theirs.get(name))})"
@@ -192,12 +191,10 @@ def settle(
 
 
 def image_set(name: str) -> ImageOrigin:
-    """The images by class of this name, not yet loaded."""
+    """The image set of this name, not yet loaded."""
     known = {o.name: o for o in catalogue().values() if isinstance(o, ImageOrigin)}
     if name not in known:
-        raise UserError(
-            f"there are no images by class named {name!r}; there are {', '.join(known)}"
-        )
+        raise UserError(f"there is no image set named {name!r}; there are {', '.join(known)}")
     return known[name]
 
 

@@ -101,6 +101,29 @@ class Tasks(Source):
             )
 
 
+class OneQuery(Source):
+    """Tasks with one query image each: row i is all support images and query image i.
+
+    So the answer for an image depends on no other query image.
+
+    Example:
+        >>> tasks = OneQuery(torch.zeros(6, 1, 16, 16), torch.ones(4, 1, 16, 16))
+        >>> len(tasks), tasks.rows(torch.tensor([2])).shape
+        (4, torch.Size([1, 7, 1, 16, 16]))
+    """
+
+    def __init__(self, support: Tensor, query: Tensor) -> None:
+        self._support, self._query = support, query
+
+    def __len__(self) -> int:
+        return len(self._query)
+
+    def rows(self, rows: Rows) -> Tensor:
+        asked = self._query if rows is None else self._query[rows]
+        support = self._support.expand(len(asked), *self._support.shape)
+        return torch.cat([support, asked[:, None]], dim=1)
+
+
 def pixels(images: Any, dtype: torch.dtype) -> Tensor:
     """Images (..., height, width, channels) of bytes as (..., channels, height, width) numbers."""
     return torch.from_numpy(images).movedim(-1, -3).to(dtype).div_(127.5).sub_(1)

@@ -1,136 +1,111 @@
-"""Training: the outer loop, with validation and checkpoints on its way."""
+"""Training: the outer loop, with validation on its way."""
 
 from __future__ import annotations
 
 import statistics
-import time
-import warnings
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
 
-from bilevel.apps.few_shot.checkpoint import Best, Point
+from torch import Tensor
+
+from bilevel.apps.few_shot.checkpoint import Checkpoint
 from bilevel.apps.few_shot.methods import flag
-from bilevel.apps.few_shot.run_folder import Limits, Line, RunFolder
+from bilevel.apps.few_shot.run_folder import Limits, Line, RunFolder, lines_of, text_of
 from bilevel.apps.few_shot.scores import Accuracy, accuracy
 from bilevel.apps.few_shot.settings import Settings
 from bilevel.datasets import ImageClasses
 from bilevel.durable import interruption
 from bilevel.problem.peers import Peers
 from bilevel.problem.sharding import shard
-from bilevel.runs.minimize import Progress, minimize
-from bilevel.runs.result import Past, Status
+from bilevel.runs.minimize import minimize
+from bilevel.runs.progress import Callback, Progress, StatefulCallback
+from bilevel.runs.result import Result
 
-_SAVE_SECONDS = 60.0
+_SAVE_SECONDS = 30.0  # the most that a crash can cost
 _LOSS_EVERY = 10  # steps; f costs a third of a step
-_VALIDATION_SEED = 0
+_VALIDATION_SEED = 0  # the same tasks in every training, so that accuracies can be compared
 
 
-class Watcher(Protocol):
-    """Who is told how a training goes."""
+class Watcher(AbstractContextManager[Any], Protocol):
+    """Who is told how a training goes, inside a block."""
 
     def stepped(self, step: int, loss: float | None) -> None: ...
     def measuring(self, split: str, done: int, tasks: int) -> None: ...
     def validated(self, line: Line) -> None: ...
 
 
-class Training:
-    """A training in a folder, from its start or from where it stands.
+class Validation(StatefulCallback):
+    """Measures the accuracy now and then, writes it down, and keeps the best and the last model.
 
-    Every number depends on the settings alone: a training that was broken off and goes on ends
-    with the bits of one that was not.
+    Its memory holds all lines and the losses since the last. An interruption does not wait for a
+    measurement: a model that was due is measured when the training goes on.
 
     Args:
-        settings: what to do.
-        images: to train and to validate with.
-        folder: opened for these settings.
-        point: where to go on; None at the start.
+        settings: of the training.
+        limits: it is measured where these end it, too.
+        images: to measure with.
+        folder: for the models and the history.
         watcher: is told how it goes.
-        peers: who shares the tasks of each step, of whom this process leads.
     """
 
     def __init__(
         self,
         settings: Settings,
+        limits: Limits,
         images: ImageClasses,
         folder: RunFolder,
-        point: Point | None,
         watcher: Watcher,
-        peers: Peers,
     ) -> None:
-        self.settings, self.folder, self.point = settings, folder, point
-        self._watcher = watcher
+        self._settings, self._limits = settings, limits
+        self._folder, self._watcher = folder, watcher
         self._algorithm = settings.make_algorithm()
-        self._problem = shard(settings.training_problem(images.train), peers)
         self._checks = {
             split: settings.evaluation_problem(part, _VALIDATION_SEED)
             for split, part in (("train", images.train), ("validation", images.validation))
         }
-        self._saved = time.monotonic()
+        self.lines: list[Line] = []
+        self._losses: list[float] = []
+        self.due: list[dict[str, Any]] = []
 
-    def run(self, limits: Limits) -> Status:
-        """Go on up to the limits. When a signal stops it, the last step is kept."""
+    def __call__(self, progress: Progress) -> None:
+        record = progress.record
+        self._watcher.stepped(record.step, record.outer_value)
+        self._losses += [] if record.outer_value is None else [record.outer_value]
+        ends = self._limits.reached(record.step, record.seconds)
+        if ends or record.step % self._settings.validate_every == 0:
+            self.ask_for(record.step, record.seconds, progress.state.x)
+        self.measure()
+
+    def ask_for(self, step: int, seconds: float, x: Tensor) -> None:
+        """Have this model measured, unless it was."""
+        if step not in {*(line.step for line in self.lines), *(each["step"] for each in self.due)}:
+            self.due.append({"step": step, "seconds": seconds, "losses": self._losses, "x": x})
+            self._losses = []
+
+    def measure(self) -> None:
+        """Measure all that is due, or up to an interruption."""
         try:
-            status = Status.STEP_LIMIT if limits.reached(self.point) else self._steps(limits)
-            if status is Status.INTERRUPTED:
-                self._keep()
-            elif self.point and not self.point.is_measured:  # time was up, or it diverged
-                self.point = self._validate(self.point)
-                self._keep()
-        except KeyboardInterrupt:
-            self._keep()
-            raise
-        return status
+            while self.due:
+                self._validate(**self.due[0])
+                del self.due[0]
+        except interruption.Interrupted:
+            pass  # `minimize` ends after this step, and the memory has what is still due
 
-    def _steps(self, limits: Limits) -> Status:
-        return minimize(
-            self._problem,
-            self._algorithm,
-            steps=limits.steps,
-            seed=self.settings.seed,
-            callbacks=[self._after_step],
-            seconds=limits.seconds,
-            evaluate_every=_loss_every(self.settings),
-            after=Past(self.point.state, self.point.seconds) if self.point else None,
-        ).status
+    def memory(self) -> dict[str, Any]:
+        kept = {"losses": list(self._losses), "due": list(self.due)}
+        return {"settings": self._settings.plain(), "history": text_of(self.lines), **kept}
 
-    def _after_step(self, progress: Progress) -> None:
-        record, old = progress.record, self.point
-        loss = record.outer_value
-        losses = (old.losses if old else ()) + (() if loss is None else (loss,))
-        validated, best = (old.validated, old.best) if old else (0, None)
-        point = Point(progress.state, record.seconds, losses, best, validated)
-        self._watcher.stepped(record.step, loss)
-        due = record.step % self.settings.validate_every == 0 or record.step == progress.steps
-        point = self._validate(point) if due else point
-        if due or time.monotonic() - self._saved > _SAVE_SECONDS:
-            self._try_to_save(point)
-        self.point = point  # now that all of the step is done: an interrupt keeps what is complete
+    def remember(self, memory: dict[str, Any]) -> None:
+        self.lines = lines_of(memory["history"])
+        self._losses, self.due = list(memory["losses"]), list(memory["due"])
 
-    def _try_to_save(self, point: Point) -> None:
-        try:
-            self.folder.save_last(self.settings, point)
-        except OSError as error:
-            warnings.warn(
-                f"step {point.state.step} could not be saved in {self.folder.folder} ({error}): "
-                "what was saved before is kept, and the next is tried",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-        self._saved = time.monotonic()
-
-    def _keep(self) -> None:
-        """Save the last step; there is no next one to try."""
-        if self.point:
-            with self.folder.named_errors():
-                self.folder.save_last(self.settings, self.point)
-
-    def _validate(self, point: Point) -> Point:
-        """Measure, write it down, and keep the model if none was better."""
-        train, validation = (self._measure(split, point) for split in self._checks)
-        step, losses, best = point.state.step, point.losses, point.best
+    def _validate(self, step: int, seconds: float, losses: list[float], x: Tensor) -> None:
+        train, validation = (self._accuracy(split, step, x) for split in self._checks)
         line = Line(
             step=step,
-            seconds=point.seconds,
+            seconds=seconds,
             loss=statistics.fmean(losses) if losses else None,
             batch_loss=losses[-1] if losses else None,
             train_accuracy=train.mean,
@@ -138,43 +113,51 @@ class Training:
             validation_accuracy=validation.mean,
             validation_interval=validation.interval,
         )
-        self.folder.append(line)
-        if best is None or validation.mean > best.accuracy:
-            best = Best(step, validation.mean, validation.interval)
-            self.folder.save_best(self.settings, point, best)
+        # Of equal ones the first is the best: it took fewer steps.
+        is_best = all(line.validation_accuracy > old.validation_accuracy for old in self.lines)
+        self.lines.append(line)
+        self._folder.write_history(self.lines)
+        if is_best:
+            found = validation.mean, validation.interval
+            self._folder.save(self._folder.best, Checkpoint(self._settings, step, x, found))
+        self._folder.save(self._folder.last, Checkpoint(self._settings, step, x))
         self._watcher.validated(line)
-        return replace(point, losses=(), best=best, validated=step)
 
-    def _measure(self, split: str, point: Point) -> Accuracy:
-        tasks = self.settings.validation_tasks
-        return accuracy(
-            self._checks[split],
-            self._algorithm,
-            point.state.x,
-            tasks,
-            step=point.state.step,
-            advance=lambda done: self._measuring(split, done, tasks),
-        )
+    def _accuracy(self, split: str, step: int, x: Tensor) -> Accuracy:
+        tasks = self._settings.validation_tasks
 
-    def _measuring(self, split: str, done: int, tasks: int) -> None:
-        interruption.current().check()
-        self._watcher.measuring(split, done, tasks)
+        def advance(done: int) -> None:
+            interruption.current().check()
+            self._watcher.measuring(split, done, tasks)
+
+        problem, algorithm = self._checks[split], self._algorithm
+        return accuracy(problem, algorithm, x, tasks, step=step, advance=advance)
 
 
-def follow(settings: Settings, limits: Limits, images: ImageClasses, peers: Peers) -> None:
-    """Do this process's share of the steps of a training that another leads."""
-    minimize(
+def train(
+    settings: Settings,
+    limits: Limits,
+    images: ImageClasses,
+    peers: Peers,
+    callbacks: Iterable[Callback] = (),
+    checkpoint: Path | None = None,
+) -> Result:
+    """Do this process's share of the steps.
+
+    Every number depends on the settings alone: a training that was broken off and goes on ends
+    with the bits of one that was not.
+    """
+    return minimize(
         shard(settings.training_problem(images.train), peers),
         settings.make_algorithm(),
         steps=limits.steps,
         seed=settings.seed,
+        callbacks=callbacks,
         seconds=limits.seconds,
-        evaluate_every=_loss_every(settings),
+        evaluate_every=min(_LOSS_EVERY, settings.validate_every),
+        checkpoint=checkpoint,
+        checkpoint_every=_SAVE_SECONDS,
     )
-
-
-def _loss_every(settings: Settings) -> int:
-    return min(_LOSS_EVERY, settings.validate_every)
 
 
 def advice(settings: Settings, step: int) -> str:

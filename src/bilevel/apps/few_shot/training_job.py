@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bilevel.apps.few_shot.checkpoint import Point
-from bilevel.apps.few_shot.run_folder import Limits, RunFolder
+from bilevel.apps.few_shot.checkpoint import Checkpoint
+from bilevel.apps.few_shot.run_folder import Kept, Limits, Line, RunFolder, lines_of
 from bilevel.apps.few_shot.settings import Settings
-from bilevel.apps.few_shot.training import Training, advice, follow
+from bilevel.apps.few_shot.training import Validation, Watcher, advice, train
 from bilevel.apps.few_shot.training_page import write_training_page
-from bilevel.cli.bars import TrainingBar
 from bilevel.datasets import ImageClasses
-from bilevel.durable.interruption import Interruption, graceful
-from bilevel.problem.peers import Alone, Peers
-from bilevel.runs.result import Status
+from bilevel.durable.interruption import graceful
+from bilevel.problem.peers import Peers
+from bilevel.runs.result import Result, Status
 
 _DIVERGED = 1
-_CTRL_C = 130  # as a shell has it
 
 
 @dataclass(frozen=True)
@@ -36,14 +34,14 @@ class Job:
         settings: what to do.
         limits: how far.
         folder: where; it may hold the training's first part.
-        point: where that stands; None if there is none.
+        kept: where that stands; None if there is none.
         command: as typed, to go on with.
     """
 
     settings: Settings
     limits: Limits
     folder: RunFolder
-    point: Point | None
+    kept: Kept | None
     command: str
 
     @property
@@ -55,74 +53,79 @@ class Job:
             f"{s.algorithm} on {s.data}, {s.ways}-way {s.shots}-shot, {s.batch} tasks a step: "
             f"{options}; {s.filters} filters"
         )
-        if self.point is None or self._is_done:
+        if self._is_done or not self._done:
             return begin
-        return f"{begin}\ngoes on from step {self.point.state.step:,} in {self.folder.folder}"
+        return f"{begin}\ncontinuing from step {self._done:,} in {self.folder.folder}"
+
+    @property
+    def _done(self) -> int:
+        """How many steps."""
+        return self.kept.step if self.kept else 0
 
     @property
     def _is_done(self) -> bool:
-        return self.point is not None and self.point.is_measured and self.limits.reached(self.point)
+        if self.kept is None or self.kept.memory["due"]:
+            return False
+        return self.limits.reached(self.kept.step, self.kept.seconds)
 
-    def run(self, load: Callable[[], ImageClasses], peers: Peers | None = None) -> Ending:
+    def run(
+        self,
+        load: Callable[[], ImageClasses],
+        watch: Callable[[str, int, int], Watcher],
+        peers: Peers,
+    ) -> Ending:
         """Train up to the limits, unless they are reached already.
 
         Args:
             load: gets the images.
+            watch: makes who is told, from the algorithm, the steps in all and those done.
             peers: who shares the tasks of each step; those that do not lead call `follow`.
         """
-        peers = peers or Alone()
-        peers.told(not self.limits.reached(self.point))
-        if self._is_done:
-            return Ending(f"It had ended before; go further with more --steps.\n{self._results()}")
-        images, done = load(), self.point.state.step if self.point else 0
-        bar = TrainingBar(self.settings.algorithm, self.limits.steps, done)
-        training = Training(self.settings, images, self.folder, self.point, bar, peers)
-        with self.folder.locked(), graceful() as interruption:
-            self.folder.open(self.settings, self.limits, self.point, self.command)
-            return self._train(training, bar, interruption)
+        peers.told(self._is_done)
+        if self.kept and self._is_done:
+            found = self._results(lines_of(self.kept.memory["history"]))
+            return Ending(f"It had already ended; use more --steps to continue.\n{found}")
+        settings, limits, folder, images = self.settings, self.limits, self.folder, load()
+        watcher = watch(settings.algorithm, limits.steps, self._done)
+        validation = Validation(settings, limits, images, folder, watcher)
+        with graceful() as interruption:
+            folder.open(settings, limits, self.command)
+            with watcher:
+                result = train(settings, limits, images, peers, [validation], folder.checkpoints)
+                # The last finite step was not due: whoever looks for the cause wants its accuracy.
+                if result.status is Status.DIVERGED and result.state.step:
+                    validation.ask_for(result.state.step, result.seconds, result.state.x)
+                validation.measure()
+            return self._ending(result, validation, interruption.exit_code)
 
     def follow(self, load: Callable[[], ImageClasses], peers: Peers) -> None:
         """Do this process's share, if the leader has anything to do."""
-        if peers.told(None):
+        if not peers.told(None):
             with graceful():
-                follow(self.settings, self.limits, load(), peers)
+                train(self.settings, self.limits, load(), peers)
 
-    def _train(self, training: Training, bar: TrainingBar, interruption: Interruption) -> Ending:
-        try:
-            with bar:
-                status = training.run(self.limits)
-        except KeyboardInterrupt:
-            status = Status.INTERRUPTED
-        if status is Status.INTERRUPTED:
-            return self._interrupted(training.point, interruption.exit_code or _CTRL_C)
-        if status is Status.DIVERGED:
-            why = advice(self.settings, training.point.state.step if training.point else 0)
-            self._report("diverged", [why])
-            return Ending(why + (f"\n{self._results()}" if training.point else ""), _DIVERGED)
-        self._report(str(status).replace("_", " "))
-        return Ending(self._results())
+    def _ending(self, result: Result, validation: Validation, code: int) -> Ending:
+        step, lines = result.state.step, validation.lines
+        if step:
+            self.folder.save(self.folder.last, Checkpoint(self.settings, step, result.state.x))
+        if result.status is Status.INTERRUPTED or validation.due:
+            if not step:
+                return Ending("stopped before the first step was done: nothing is kept", code)
+            self._report(lines, "interrupted", ["The training is not finished."])
+            text = f"stopped after step {step:,}, which is kept in {self.folder.last}"
+            return Ending(f"{text}\nto go on: {self.command}", code)
+        if result.status is Status.DIVERGED:
+            why = advice(self.settings, step)
+            self._report(lines, "diverged", [why])
+            return Ending(why + (f"\n{self._results(lines)}" if lines else ""), _DIVERGED)
+        self._report(lines, str(result.status).replace("_", " "), [])
+        return Ending(self._results(lines))
 
-    def _interrupted(self, point: Point | None, code: int) -> Ending:
-        if point is None:
-            return Ending("stopped before the first step was done: nothing is kept", code)
-        text = f"stopped after step {point.state.step:,}, which is kept in {self.folder.last}"
-        self._report("interrupted", ["The training is not at its end."])
-        return Ending(f"{text}\nto go on: {self.command}", code)
+    def _report(self, lines: Sequence[Line], ending: str, notices: Sequence[str]) -> None:
+        write_training_page(self.folder.report, self.settings, lines, notices, ending, self.command)
 
-    def _report(self, ending: str, notices: list[str] | None = None) -> None:
-        write_training_page(
-            self.folder.report,
-            self.settings,
-            self.folder.history(),
-            notices or [],
-            ending,
-            self.command,
-        )
-
-    def _results(self) -> str:
-        history = self.folder.history()
-        last = history[-1]
-        best = max(history, key=lambda line: line.validation_accuracy)
+    def _results(self, lines: Sequence[Line]) -> str:
+        last, best = lines[-1], max(lines, key=lambda line: line.validation_accuracy)
         mean, interval = 100 * best.validation_accuracy, 100 * best.validation_interval
         return (
             f"at step {last.step:,} after {last.seconds:,.1f} s, evaluation excluded\n"
@@ -135,5 +138,5 @@ class Job:
 
 
 def prepare(settings: Settings, limits: Limits, folder: RunFolder, command: str) -> Job:
-    """Check the folder, and find where to go on; nothing is written that stays."""
+    """Check the folder, and find where to go on. It leaves nothing behind."""
     return Job(settings, limits, folder, folder.check(settings), command)

@@ -9,21 +9,9 @@ from typing import Any
 import plotly.graph_objects as go
 
 import bilevel
+from bilevel import report
 from bilevel.apps.few_shot.run_folder import Line
 from bilevel.apps.few_shot.settings import Settings
-from bilevel.report import (
-    Block,
-    Cell,
-    Code,
-    Facts,
-    Notice,
-    Page,
-    Panel,
-    Plots,
-    Section,
-    Table,
-    look,
-)
 
 _AXES = {"Outer steps": "step", "Seconds": "seconds"}
 _TITLES = {"step": "outer steps", "seconds": "seconds, evaluation excluded"}
@@ -50,17 +38,17 @@ def write_training_page(
     """
     s = settings
     title = f"{s.algorithm} on {s.data}, {s.ways}-way {s.shots}-shot"
-    curves: list[Block] = [_curves(history, s), _table(history)] if history else []
+    curves: list[report.Block] = [_curves(history, s), _table(history)] if history else []
     sections = [
-        Section("Learning curve", [*map(Notice, notices), *curves]),
-        Section("What was run", [_facts(s, ending), Code("The command", command)]),
+        report.Section("Learning curve", [*map(report.Notice, notices), *curves]),
+        report.Section("What was run", [_facts(s, ending), report.Code("The command", command)]),
     ]
-    Page(title, _lead(history, s), sections).write(file)
+    report.Page(title, _lead(history, s), sections).write(file)
 
 
 def _lead(history: Sequence[Line], settings: Settings) -> str:
     if not history:
-        return "Accuracy was not measured yet."
+        return "Accuracy has not been measured yet."
     best, last = max(history, key=lambda line: line.validation_accuracy), history[-1]
     lead = (
         f"At outer step {last.step:,}, after {last.seconds:,.1f} seconds of training. The highest "
@@ -70,8 +58,8 @@ def _lead(history: Sequence[Line], settings: Settings) -> str:
     if len(history) == 1:
         return lead
     return (
-        f"{lead} It is the highest of {len(history)}, and so a little too good: the accuracy on "
-        "the test classes, by bilevel few-shot evaluate, is the one to report."
+        f"{lead} As the best of {len(history)}, it is a little too good: report the accuracy on "
+        "the test classes, by bilevel few-shot evaluate."
     )
 
 
@@ -80,13 +68,15 @@ def _accuracy(line: Line, split: str) -> str:
     return f"{100 * mean:.2f} ± {100 * interval:.2f} %"
 
 
-def _curves(history: Sequence[Line], settings: Settings) -> Plots:
+def _curves(history: Sequence[Line], settings: Settings) -> report.Plots:
     accuracy = {name: _accuracy_figure(history, axis) for name, axis in _AXES.items()}
     loss = {name: _loss_figure(history, axis) for name, axis in _AXES.items()}
-    return Plots(
+    return report.Plots(
         [
-            Panel("Accuracy", accuracy, "Accuracy on validation and training classes by step"),
-            Panel("Loss", loss, "Loss on the training batches by step"),
+            report.Panel(
+                "Accuracy", accuracy, "Accuracy on validation and training classes by step"
+            ),
+            report.Panel("Loss", loss, "Loss on the training batches by step"),
         ],
         f"Accuracy: mean over {settings.validation_tasks} tasks of classes that are not trained on "
         "(validation) and that are (training), the same tasks at each point; the band is the 95 % "
@@ -105,7 +95,7 @@ def _accuracy_figure(history: Sequence[Line], axis: str) -> Any:
         low = [m - h for m, h in zip(mean, half, strict=True)]
         high = [m + h for m, h in zip(mean, half, strict=True)]
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
-        area = {"fill": "tonexty", "fillcolor": look(number).band}
+        area = {"fill": "tonexty", "fillcolor": report.look(number).band}
         figure.add_scatter(x=x, y=low, legendgroup=name, **edge)
         figure.add_scatter(x=x, y=high, legendgroup=name, **edge, **area)
         figure.add_scatter(x=x, y=mean, **_line(number, name), hovertemplate="%{y:.2%} at %{x}")
@@ -127,7 +117,7 @@ def _layout(axis: str, tickformat: str) -> dict[str, Any]:
 
 
 def _line(number: int, name: str) -> dict[str, Any]:
-    style = look(number)
+    style = report.look(number)
     return {
         "name": name,
         "legendgroup": name,
@@ -137,19 +127,23 @@ def _line(number: int, name: str) -> dict[str, Any]:
     }
 
 
-def _table(history: Sequence[Line]) -> Table:
+def _table(history: Sequence[Line]) -> report.Table:
     best = max(history, key=lambda line: line.validation_accuracy)
-    rows: list[list[Cell | str | float]] = [
+    rows: list[list[report.Cell | str | float]] = [
         [
             line.step,
-            Cell(f"{line.seconds:,.1f}", line.seconds),
-            Cell("–", float("inf")) if line.loss is None else Cell(f"{line.loss:.4f}", line.loss),
-            Cell(_accuracy(line, "train"), line.train_accuracy),
-            Cell(_accuracy(line, "validation"), line.validation_accuracy, strong=line is best),
+            report.Cell(f"{line.seconds:,.1f}", line.seconds),
+            report.Cell("–", float("inf"))
+            if line.loss is None
+            else report.Cell(f"{line.loss:.4f}", line.loss),
+            report.Cell(_accuracy(line, "train"), line.train_accuracy),
+            report.Cell(
+                _accuracy(line, "validation"), line.validation_accuracy, strong=line is best
+            ),
         ]
         for line in history
     ]
-    return Table(
+    return report.Table(
         "Every validation",
         ["step", "seconds", "loss", "training classes", "validation classes"],
         rows,
@@ -157,11 +151,11 @@ def _table(history: Sequence[Line]) -> Table:
     )
 
 
-def _facts(settings: Settings, ending: str) -> Facts:
+def _facts(settings: Settings, ending: str) -> report.Facts:
     s = settings
     channels, height, width = s.image_shape
     options = {name.replace("_", " "): value for name, value in s.options.items()}
-    return Facts(
+    return report.Facts(
         {
             "data": s.data,
             "images": f"{height}×{width}, {channels} channel{'s' * (channels > 1)}",

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from bilevel.cli.options import Force, NewFolder, optional
+
 _EPILOG = """
 **Examples**
 
@@ -16,6 +18,12 @@ _EPILOG = """
 
 `bilevel clean images.npz --label y --trusted trusted.npz --output cleaned --algorithm stocbio`
 """
+_TRUSTED = "A table of the same form whose labels are right."
+_COLUMN = "Or: a true/false column of TRAIN that marks rows with right labels."
+_FRACTION = "Trust this fraction of the marked rows, and clean the others."
+_DROP = "A column to leave out, such as an id. Repeatable."
+_CATEGORICAL = "A column of numbers that are categories, such as a code. Repeatable."
+_CHECKPOINT = "Keep checkpoints in this folder, from which the same command resumes."
 
 
 def register(app: typer.Typer) -> None:
@@ -27,27 +35,12 @@ def clean(
         Path, typer.Argument(help="The table with doubtful labels: CSV, Parquet or NPZ.")
     ],
     label: Annotated[str, typer.Option(help="The column with the labels.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="A new folder for the results.")],
-    trusted: Annotated[
-        Path | None, typer.Option(help="A table of the same form whose labels are right.")
-    ] = None,
-    trusted_column: Annotated[
-        str | None,
-        typer.Option(help="Or: a true/false column of TRAIN that marks rows with right labels."),
-    ] = None,
-    trusted_fraction: Annotated[
-        float,
-        typer.Option(
-            min=0.0, max=1.0, help="Trust this fraction of the marked rows, and clean the others."
-        ),
-    ] = 1.0,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="A column to leave out, such as an id. Repeatable.")
-    ] = None,
-    categorical: Annotated[
-        list[str] | None,
-        typer.Option(help="A column of numbers that are categories, such as a code. Repeatable."),
-    ] = None,
+    output: NewFolder,
+    trusted: Annotated[Path | None, typer.Option(help=_TRUSTED)] = None,
+    trusted_column: Annotated[str | None, typer.Option(help=_COLUMN)] = None,
+    trusted_fraction: Annotated[float, typer.Option(min=0.0, max=1.0, help=_FRACTION)] = 1.0,
+    drop: Annotated[list[str] | None, typer.Option(help=_DROP)] = None,
+    categorical: Annotated[list[str] | None, typer.Option(help=_CATEGORICAL)] = None,
     algorithm: Annotated[
         str, typer.Option(help="aid-bio, hoag, stocbio, ...; see the README for all.")
     ] = "aid-bio",
@@ -56,22 +49,15 @@ def clean(
     ] = 1e-3,
     steps: Annotated[int, typer.Option(min=1, help="The most outer steps.")] = 30,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")] = 0,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write into a folder that is not empty.")
-    ] = False,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            help="Keep the run in this folder: the same command goes on with it.", metavar="FOLDER"
-        ),
-    ] = None,
+    force: Force = False,
+    checkpoint: Annotated[Path | None, optional(_CHECKPOINT, "FOLDER")] = None,
     checkpoint_every: Annotated[
         float, typer.Option(min=0, help="Seconds between two checkpoints.", metavar="SECONDS")
     ] = 60.0,
 ) -> None:
     """Find the wrong labels in a table, with the help of some rows whose labels are right.
 
-    Learns one weight a row, such that a linear model trained with these weights does well on
+    Learns a weight for each row, such that a linear model trained with these weights does well on
     the trusted rows; then flags the rows whose labels are unlikely. Writes to the output folder:
 
     - **labels.csv**: for each row its label, its likely label, suspicion, weight and flag;
@@ -82,7 +68,7 @@ def clean(
     says how to use it.
 
     Numbers are scaled and their gaps filled with the median; text is one-hot encoded.
-    Some fifty trusted rows a class are plenty.
+    About fifty trusted rows per class are plenty.
 
     Ctrl-C writes the results so far; twice, it stops at once. With `--checkpoint` the same command
     goes on afterwards, and after a crash, too.
@@ -121,7 +107,12 @@ def clean(
         console.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
     with graceful() as interruption:
         with ProgressBar("cleaning", console) as bar:
-            found = job.run(prepared, [bar], checkpoint, checkpoint_every)
+            found = job.run(
+                prepared,
+                callbacks=[bar],
+                checkpoint=checkpoint,
+                checkpoint_every=checkpoint_every,
+            )
         if not found.result.history and found.result.status is Status.INTERRUPTED:
             typer.echo("interrupted before the first step was done: nothing is written", err=True)
             raise typer.Exit(interruption.exit_code)

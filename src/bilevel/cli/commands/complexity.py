@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from bilevel.cli.options import folder, optional
+
 _EPILOG = """
 **Examples**
 
@@ -16,6 +18,8 @@ _EPILOG = """
 
 `bilevel complexity --seeds 8` later adds seeds 4 to 7, for narrower intervals.
 """
+_SEEDS = "Problems drawn for each κ, by seeds 0 to N − 1. \\[default: 4, quick: 2]"
+_FOLDER = "The folder for the results. \\[default: out/complexity, or out/complexity-quick]"
 
 
 def register(app: typer.Typer) -> None:
@@ -26,25 +30,8 @@ def complexity(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer κ, ε and seeds: a minute at most.")
     ] = False,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Problems drawn for each κ, by seeds 0 to N − 1. \\[default: 4, quick: 2]",
-            metavar="N",
-            show_default=False,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The folder for results. \\[default: out/complexity, or out/complexity-quick]",
-            metavar="FOLDER",
-            show_default=False,
-        ),
-    ] = None,
+    seeds: Annotated[int | None, optional(_SEEDS, "N", min=1)] = None,
+    output: Annotated[Path | None, folder(_FOLDER)] = None,
 ) -> None:
     """Measure what each method pays for an ε-stationary point (Tables 1 and 2 of the paper).
 
@@ -64,26 +51,19 @@ def complexity(
     from dataclasses import replace
 
     from bilevel.cli.bars import RunsBar
-    from bilevel.cli.typed import typed
-    from bilevel.durable.interruption import Interrupted, raising
-    from bilevel.lab.complexity.job import measure
-    from bilevel.lab.complexity.results import write_results
+    from bilevel.cli.typed import told_if_interrupted, typed
+    from bilevel.durable.interruption import raising
+    from bilevel.lab.complexity.job import measure, write_results
     from bilevel.lab.complexity.studies import FULL, QUICK
     from bilevel.lab.complexity.tables import as_text, lines
 
-    folder = output or Path("out") / ("complexity-quick" if quick else "complexity")
+    place = output or Path("out") / ("complexity-quick" if quick else "complexity")
     chosen = QUICK if quick else FULL
     studies = [replace(study, seeds=seeds or study.seeds) for study in chosen]
-    try:
-        with raising(), RunsBar("cells") as bar:
-            found = measure(studies, folder, bar)
-    except Interrupted as stopped:
-        typer.echo(
-            f"interrupted: all but the cell in work is in {folder}; the same command goes on",
-            err=True,
-        )
-        raise typer.Exit(stopped.exit_code) from stopped
-    write_results(folder, studies, found, typed())
+    kept = f": all finished cells are in {place}; the same command goes on"
+    with told_if_interrupted(kept), raising(), RunsBar("cells") as bar:
+        found = measure(studies, place, bar)
+    write_results(place, studies, found, typed())
     for study in studies:
         typer.echo(as_text(study, lines(study, found[study.name])) + "\n")
-    typer.echo(f"report: {folder / 'report.html'}\ncounts: {folder / 'counts.json'}")
+    typer.echo(f"report: {place / 'report.html'}\ncounts: {place / 'counts.json'}")

@@ -9,7 +9,6 @@ import typer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.progress import Progress
     from rich.table import Table
 
     from bilevel.datasets import Origin
@@ -76,30 +75,24 @@ def sizes(origins: list[Origin[Any]], root: Path) -> Table:
 def get(name: Name) -> None:
     """Get a data set unless it is there, check it, and say what and where it is.
 
-    What cannot be downloaded is made from what you put into its folder, and it says what that is.
+    What cannot be downloaded is made from files that you put into its folder; it says which.
     `bilevel data get fashion-mnist` puts it into the user's cache;
     `BILEVEL_DATA=/data bilevel data get fashion-mnist` puts it into /data/fashion-mnist.
     """
-    import pooch
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
+    from bilevel.cli.bars import downloads
     from bilevel.datasets import data_folder
     from bilevel.datasets.catalogue import find
 
-    pooch.get_logger().setLevel("WARNING")  # the bar tells what it would
     origin = find(name)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
-        origin.load(data_folder(), lambda file: DownloadBar(progress, file))
+    with downloads() as bar_for:
+        origin.load(data_folder(), bar_for)
     typer.echo(f"{name} is complete in {origin.folder(data_folder())}")
     facts = origin.facts(data_folder()).items()
     typer.echo("; ".join(f"{title}: {value}" for title, value in facts))
 
 
 def path(name: Name) -> None:
-    """Print the folder where a data set lies, or where its files are to be put.
+    """Print the folder where a data set lies, or where its files belong.
 
     `ls $(bilevel data path mnist)`
     """
@@ -111,28 +104,3 @@ def path(name: Name) -> None:
     missing = [file.name for file in origin.missing(data_folder())]
     if missing:
         typer.echo(f"missing there: {', '.join(missing)}; try `bilevel data get {name}`", err=True)
-
-
-class DownloadBar:
-    """One file's line in rich's progress display, as pooch drives it."""
-
-    def __init__(self, progress: Progress, file: str) -> None:
-        self._progress = progress
-        self._task = progress.add_task(file, total=None)
-
-    @property
-    def total(self) -> int:
-        return int(self._progress.tasks[self._task].total or 0)
-
-    @total.setter
-    def total(self, size: int) -> None:
-        self._progress.update(self._task, total=size or None)
-
-    def update(self, amount: int) -> None:
-        self._progress.advance(self._task, amount)
-
-    def reset(self) -> None:
-        self._progress.update(self._task, completed=0)
-
-    def close(self) -> None:
-        self._progress.stop_task(self._task)

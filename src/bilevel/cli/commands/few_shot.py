@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bilevel.cli.options import Force, NewFolder, folder, optional
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -27,7 +29,7 @@ in `maml` all layers adapt.
 
 `bilevel few-shot train --data mini-imagenet --algorithm aid-bio --batch 4 --seconds 3600 -o mini`
 
-The same command again goes on where it was stopped; with more `--steps`, beyond its end. After
+The same command again resumes where it stopped; with more `--steps`, it goes further. After
 `torchrun --nproc-per-node 2 -m`, two processes share the tasks of each step.
 """
 
@@ -50,6 +52,14 @@ With `mine/rose/1.jpg`, ..., `mine/rose/5.jpg`, `mine/tulip/1.jpg`, ... and pict
 
 If `unknown/` has folders named `rose`, `tulip`, ..., the accuracy is given, too.
 """
+_INNER_STEPS = "Inner steps. \\[default: the algorithm's own, as for the next ones]"
+_FILTERS = "Of the network. \\[default: 64 for images up to 32×32, else 32]"
+_FOLDER = "The folder of the training. \\[default: out/few-shot-DATA-ALGORITHM]"
+_EVERY = "Steps between two validations; the model is saved at each."
+_QUERIES = "Query images per class. \\[default: as in training]"
+_QUERY = "A folder of pictures to label; if it has folders by class, the labels are checked."
+_SHOTS = "Support pictures per class. \\[default: what each has, but no fewer than in training]"
+_INVERT = "Swap black and white: models of omniglot expect white ink."
 
 
 class Split(StrEnum):
@@ -79,19 +89,16 @@ def register(app: typer.Typer) -> None:
 
 def train(
     data: Annotated[str, typer.Option(help="fc100, mini-imagenet or omniglot.")],
-    algorithm: Annotated[str, typer.Option(help="One of those below.")] = "itd-bio",
-    ways: Annotated[int, typer.Option(min=2, help="Classes a task.")] = 5,
-    shots: Annotated[int, typer.Option(min=1, help="Support images a class.")] = 5,
-    queries: Annotated[int, typer.Option(min=1, help="Query images a class.")] = 5,
-    batch: Annotated[int, typer.Option(min=1, help="Tasks a step.")] = 8,
-    steps: Annotated[int, typer.Option(min=1, help="Outer steps in all.")] = 2000,
+    algorithm: Annotated[str, typer.Option(help="One of the algorithms below.")] = "itd-bio",
+    ways: Annotated[int, typer.Option(min=2, help="Classes per task.")] = 5,
+    shots: Annotated[int, typer.Option(min=1, help="Support images per class.")] = 5,
+    queries: Annotated[int, typer.Option(min=1, help="Query images per class.")] = 5,
+    batch: Annotated[int, typer.Option(min=1, help="Tasks per step.")] = 8,
+    steps: Annotated[int, typer.Option(min=1, help="Outer steps in total.")] = 2000,
     seconds: Annotated[
-        float | None,
-        typer.Option(help="End when the steps took this long, evaluation excluded.", metavar="S"),
+        float | None, optional("Stop after this time, evaluation excluded.", "S")
     ] = None,
-    inner_steps: Annotated[
-        int | None, typer.Option(min=1, help="D. \\[default: the algorithm's, as for all below]")
-    ] = None,
+    inner_steps: Annotated[int | None, optional(_INNER_STEPS, "D", min=1)] = None,
     growth: Annotated[float | None, typer.Option(help="c of aid-bio-increasing.")] = None,
     inner_lr: Annotated[
         str | None, typer.Option(help="α, the inner step size, or auto: measured.", metavar="α")
@@ -99,18 +106,12 @@ def train(
     outer_lr: Annotated[float | None, typer.Option(help="Step size of the outer Adam.")] = None,
     ridge: Annotated[float | None, typer.Option(help="r, the penalty on the heads.")] = None,
     cg_steps: Annotated[int | None, typer.Option(min=1, help="N, steps of CG, for AID.")] = None,
-    filters: Annotated[
-        int | None, typer.Option(min=1, help="\\[default: 64 for images up to 32×32, else 32]")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of all that is random.")] = 0,
-    validate_every: Annotated[
-        int, typer.Option(min=1, help="Measure accuracy and save after so many steps.")
-    ] = 100,
-    validation_tasks: Annotated[int, typer.Option(min=2, help="Tasks to measure it on.")] = 200,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of torch.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="\\[default: out/few-shot-...]")
-    ] = None,
+    filters: Annotated[int | None, optional(_FILTERS, "N", min=1)] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of every random choice.")] = 0,
+    validate_every: Annotated[int, typer.Option(min=1, help=_EVERY)] = 100,
+    validation_tasks: Annotated[int, typer.Option(min=2, help="Tasks of a validation.")] = 200,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads for torch.")] = None,
+    output: Annotated[Path | None, folder(_FOLDER)] = None,
 ) -> None:
     """Learn an embedding from which new classes can be told apart after a few images.
 
@@ -118,7 +119,7 @@ def train(
 
     - **best.pt**: the model with the highest accuracy on the validation classes;
 
-    - **last.pt**: the last model, and where to go on;
+    - **last.pt**: the last model; **checkpoint/**: where to go on;
 
     - **history.jsonl**, **report.html**: the learning curve; **settings.json**: what was run.
     """
@@ -128,6 +129,7 @@ def train(
     from bilevel.apps.few_shot.run_folder import Limits, RunFolder
     from bilevel.apps.few_shot.settings import settle
     from bilevel.apps.few_shot.training_job import prepare
+    from bilevel.cli.bars import TrainingBar
     from bilevel.cli.memory import keep_freed_memory
     from bilevel.cli.typed import typed
     from bilevel.problem.peers import from_environment
@@ -152,8 +154,8 @@ def train(
         validate_every=validate_every,
         validation_tasks=validation_tasks,
     )
-    folder = RunFolder(output or Path("out") / f"few-shot-{data}-{algorithm}")
-    job = prepare(settings, Limits(steps, seconds), folder, typed())
+    place = RunFolder(output or Path("out") / f"few-shot-{data}-{algorithm}")
+    job = prepare(settings, Limits(steps, seconds), place, typed())
     if threads is not None:
         torch.set_num_threads(threads)
     with from_environment() as peers:
@@ -161,21 +163,19 @@ def train(
             job.follow(lambda: _load(data), peers)
             return
         _say(job.beginning)
-        ending = job.run(lambda: _load(data), peers)
+        ending = job.run(lambda: _load(data), TrainingBar, peers)
     typer.echo(ending.text, err=ending.code != 0)
     raise typer.Exit(ending.code)
 
 
 def evaluate(
     checkpoint: CheckpointFile,
-    tasks: Annotated[int, typer.Option(min=2, help="How many to draw.")] = 600,
-    split: Annotated[Split, typer.Option(help="Whose classes to draw from.")] = Split.TEST,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
-    queries: Annotated[
-        int | None, typer.Option(min=1, help="Query images a class. \\[default: as in training]")
-    ] = None,
+    tasks: Annotated[int, typer.Option(min=2, help="Tasks to draw.")] = 600,
+    split: Annotated[Split, typer.Option(help="The split to draw from.")] = Split.TEST,
+    seed: Annotated[int, typer.Option(min=0, help="Decides which are drawn.")] = 0,
+    queries: Annotated[int | None, optional(_QUERIES, "N", min=1)] = None,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the result here.", metavar="FILE")
+        Path | None, optional("Also write the result here.", "FILE", "--json")
     ] = None,
 ) -> None:
     """Measure the accuracy on new tasks: its mean and 95 % interval.
@@ -209,34 +209,13 @@ def evaluate(
 
 def adapt(
     checkpoint: CheckpointFile,
-    support: Annotated[
-        Path, typer.Option(help="A folder with a folder of pictures for each class.")
-    ],
-    query: Annotated[
-        Path,
-        typer.Option(help="A folder of pictures to label; if it has folders by class, to check."),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="A new folder for the results.", metavar="FOLDER")
-    ] = Path("out/few-shot-labels"),
-    shots: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Support pictures of each class to use. \\[default: as many as each class has, if "
-            "not fewer than in training]",
-        ),
-    ] = None,
-    resize: Annotated[
-        bool, typer.Option("--resize", help="Take pictures of different sizes.")
-    ] = False,
-    invert: Annotated[
-        bool,
-        typer.Option("--invert", help="Make black white; omniglot's models know white ink."),
-    ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write into a folder that is not empty.")
-    ] = False,
+    support: Annotated[Path, typer.Option(help="A folder with a folder of pictures per class.")],
+    query: Annotated[Path, typer.Option(help=_QUERY)],
+    output: NewFolder = Path("out/few-shot-labels"),
+    shots: Annotated[int | None, optional(_SHOTS, "N", min=1)] = None,
+    resize: Annotated[bool, typer.Option("--resize", help="Accept pictures of any size.")] = False,
+    invert: Annotated[bool, typer.Option("--invert", help=_INVERT)] = False,
+    force: Force = False,
 ) -> None:
     """Adapt a model to a few pictures of classes of your own, and label other pictures.
 
@@ -272,20 +251,12 @@ def adapt(
 
 
 def _load(data: str) -> ImageClasses:
-    """The images, with a bar for each file that must be got first."""
-    import pooch
-    from rich.console import Console
-    from rich.progress import Progress
+    """The images, with a bar for each file that must be downloaded first."""
+    from bilevel.cli.bars import downloads
+    from bilevel.datasets import load_images
 
-    from bilevel.apps.few_shot.settings import image_set
-    from bilevel.cli.commands.data import DownloadBar
-    from bilevel.datasets import data_folder, load_images
-
-    if not image_set(data).missing(data_folder()):
-        return load_images(data)
-    pooch.get_logger().setLevel("WARNING")  # the bar tells what it would
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        return load_images(data, lambda file: DownloadBar(progress, file))
+    with downloads() as bar_for:
+        return load_images(data, bar_for)
 
 
 def _say(text: str) -> None:

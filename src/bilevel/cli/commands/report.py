@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from bilevel.cli.options import argument, optional
+
 
 class Format(StrEnum):
     """What figures are written as."""
@@ -23,23 +25,13 @@ def register(app: typer.Typer) -> None:
 
 def report(
     runs: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Run folders of one experiment, as `bilevel run` writes them.",
-            metavar="RUN",
-            show_default=False,
-        ),
+        list[Path], argument("Run folders of one experiment, as `bilevel run` writes them.", "RUN")
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The page to write.", metavar="FILE")
     ] = Path("report.html"),
     figures: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also write figures for print into this folder.",
-            metavar="FOLDER",
-            show_default=False,
-        ),
+        Path | None, optional("Also write figures for print into this folder.", "FOLDER")
     ] = None,
     formats: Annotated[
         list[Format] | None,
@@ -65,13 +57,13 @@ def report(
     """
     from bilevel.errors import UserError
     from bilevel.lab.comparison.comparison import compare
-    from bilevel.lab.comparison.figures import write_figures
     from bilevel.lab.comparison.page import experiment_page
-    from bilevel.lab.comparison.runs import read_run
+    from bilevel.lab.comparison.prints import write_figures
+    from bilevel.lab.run_folder import Folder
 
     if formats and figures is None:
         raise UserError("--format is for figures; say where to put them with --figures FOLDER")
-    comparison = compare([read_run(folder) for folder in runs], unfinished=unfinished)
+    comparison = compare([Folder(path).checked() for path in runs], unfinished=unfinished)
     experiment_page(comparison).write(output)
     typer.echo(f"report: {output}")
     if figures is not None:

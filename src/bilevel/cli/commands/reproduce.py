@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bilevel.cli.options import Budget, Seeds, argument, folder
 from bilevel.lab.figures import figure_names
 
 
@@ -15,29 +16,11 @@ def register(app: typer.Typer) -> None:
 
 
 def reproduce(
-    figure: Annotated[
-        str,
-        typer.Argument(
-            help=f"One of {', '.join(figure_names())}.", metavar="FIGURE", show_default=False
-        ),
-    ],
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, help="Run seeds 0 to N − 1.", metavar="N", show_default=False),
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(help="Seconds for each run.", metavar="SECONDS", show_default=False),
-    ] = None,
+    figure: Annotated[str, argument(f"One of {', '.join(figure_names())}.", "FIGURE")],
+    seeds: Seeds = None,
+    budget: Budget = None,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The folder for runs and verdicts. \\[default: out/FIGURE]",
-            metavar="FOLDER",
-            show_default=False,
-        ),
+        Path | None, folder("The folder for runs and verdicts. \\[default: out/FIGURE]")
     ] = None,
 ) -> None:
     """Run a figure of the paper (Ji, Yang & Liang, ICML 2021) and judge what the paper says of it.
@@ -45,7 +28,7 @@ def reproduce(
     `bilevel reproduce figure-5 --seeds 5 --budget 30` runs both corruption rates, and prints and
     stores a verdict for each claim: confirmed, partly or contradicted, with the numbers.
 
-    Run the same command again after Ctrl-C or a crash: it goes on where it was. Draw each run
+    Run the same command again after Ctrl-C or a crash: it resumes where it stopped. Draw each run
     folder with `bilevel report`.
     """
     from rich.console import Console
@@ -53,27 +36,23 @@ def reproduce(
 
     from bilevel.cli.bars import RunsBar
     from bilevel.cli.memory import keep_freed_memory
-    from bilevel.cli.typed import typed
-    from bilevel.durable.interruption import Interrupted, graceful
+    from bilevel.cli.typed import told_if_interrupted, typed
+    from bilevel.durable.interruption import graceful
     from bilevel.lab.experiments.reproduce import reproduce as run_and_judge
     from bilevel.lab.figures import find_figure
 
     keep_freed_memory()
     chosen = find_figure(figure)
-    folder = output or Path("out") / figure
-    try:
-        with graceful(), RunsBar() as bar:
-            rows = run_and_judge(chosen, folder, typed(), seeds=seeds, seconds=budget, notify=bar)
-    except Interrupted as stopped:
-        typer.echo(
-            f"interrupted before the verdicts: the runs in {folder} are kept, and `bilevel report` "
-            f"can draw them; to go on: {typed()}",
-            err=True,
-        )
-        raise typer.Exit(stopped.exit_code) from stopped
+    place = output or Path("out") / figure
+    kept = (
+        f" before the verdicts: the runs in {place} are kept, and `bilevel report` can draw them; "
+        f"to go on: {typed()}"
+    )
+    with told_if_interrupted(kept), graceful(), RunsBar() as bar:
+        rows = run_and_judge(chosen, place, typed(), seeds=seeds, seconds=budget, notify=bar)
     console = Console(soft_wrap=True, highlight=False)
     colours = {"confirmed": "green", "partly": "yellow", "contradicted": "red"}
     for row in rows:
         console.print(Text(row.verdict, f"bold {colours[row.verdict]}"), Text(row.claim))
         console.print(Text(f"  {row.experiment}, {row.seeds} seeds: {row.numbers}"))
-    typer.echo(f"results: {folder}")
+    typer.echo(f"results: {place}")

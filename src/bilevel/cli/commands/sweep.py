@@ -7,50 +7,27 @@ from typing import Annotated
 
 import typer
 
+from bilevel.cli.options import argument, optional
+
+_EXPERIMENT = "A TOML file with [sweep.LABEL] tables, or the name of one in the package."
+_TRIALS = "Points of each grid to try, over all processes. \\[default: all]"
+_STORAGE = (
+    "Where Optuna keeps the trials: sqlite:///FILE, or for many machines "
+    "postgresql://USER:PASSWORD@HOST/DATABASE. \\[default: sqlite:///out/NAME-sweep.db]"
+)
+_WRITE = "Write the experiment with the best settings to this file."
+
 
 def register(app: typer.Typer) -> None:
     app.command()(sweep)
 
 
 def sweep(
-    experiment: Annotated[
-        str,
-        typer.Argument(
-            help="A TOML file with [sweep.LABEL] tables, or the name of one in the package.",
-            metavar="EXPERIMENT",
-            show_default=False,
-        ),
-    ],
-    trials: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Points of each grid to try, over all processes. \\[default: all]",
-            metavar="N",
-            show_default=False,
-        ),
-    ] = None,
-    storage: Annotated[
-        str | None,
-        typer.Option(
-            help="Where Optuna keeps the trials: sqlite:///FILE, or for many machines "
-            "postgresql://USER:PASSWORD@HOST/DATABASE. \\[default: sqlite:///out/NAME-sweep.db]",
-            metavar="ADDRESS",
-            show_default=False,
-        ),
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(help="Seconds for each trial.", metavar="SECONDS", show_default=False),
-    ] = None,
-    write: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the experiment with the best settings to this file.",
-            metavar="FILE",
-            show_default=False,
-        ),
-    ] = None,
+    experiment: Annotated[str, argument(_EXPERIMENT, "EXPERIMENT")],
+    trials: Annotated[int | None, optional(_TRIALS, "N", min=1)] = None,
+    storage: Annotated[str | None, optional(_STORAGE, "ADDRESS")] = None,
+    budget: Annotated[float | None, optional("Seconds for each trial.", "SECONDS")] = None,
+    write: Annotated[Path | None, optional(_WRITE, "FILE")] = None,
 ) -> None:
     """Find the settings with the lowest validation loss after a fixed running time.
 
@@ -61,13 +38,14 @@ def sweep(
     the paper's grids, and writes an experiment for `bilevel run mine.toml`.
 
     Start the same command again after Ctrl-C or a crash, or in several terminals at once, or on
-    several machines: all who share the storage share the work. Each point is done once, and what
-    a killed process was at is done by another. With as many processes as cores, set
+    several machines: all processes with the same storage share the work. Each point is done once,
+    and a point whose process was killed is done by another. With as many processes as cores, set
     OMP_NUM_THREADS=1.
     """
     from bilevel.cli.bars import RunsBar
+    from bilevel.cli.typed import told_if_interrupted
     from bilevel.durable.files import write_text
-    from bilevel.durable.interruption import Interrupted, raising
+    from bilevel.durable.interruption import raising
     from bilevel.lab.experiments.experiment import load
     from bilevel.lab.sweeps.storage import shown
     from bilevel.lab.sweeps.sweep import METRIC
@@ -77,16 +55,9 @@ def sweep(
     if storage is None:
         Path("out").mkdir(exist_ok=True)
         storage = f"sqlite:///out/{chosen.name}-sweep.db"
-    try:
-        with raising(), RunsBar("trials") as bar:
-            found = search(chosen, storage, trials, bar)
-    except Interrupted as stopped:
-        typer.echo(
-            f"interrupted: all but the trial in work is in {shown(storage)}; the same command "
-            "goes on",
-            err=True,
-        )
-        raise typer.Exit(stopped.exit_code) from stopped
+    kept = f": all finished trials are in {shown(storage)}; the same command goes on"
+    with told_if_interrupted(kept), raising(), RunsBar("trials") as bar:
+        found = search(chosen, storage, trials, bar)
     for label, best in found.items():
         settings = ", ".join(f"{name} = {value}" for name, value in best.settings.items())
         metric = METRIC.replace("_", " ")

@@ -7,41 +7,45 @@ from typing import Any
 
 from bilevel.lab.comparison.comparison import Comparison
 from bilevel.lab.comparison.panels import comparison_plots
-from bilevel.lab.comparison.quantities import METRICS
-from bilevel.lab.comparison.runs import Run
-from bilevel.lab.comparison.summary import best, counts, endings, final_values
+from bilevel.lab.comparison.tables import best, counts, endings, final_values
+from bilevel.lab.quantities import ACCURACY, LOSS
+from bilevel.lab.run_folder import Folder
 from bilevel.report.blocks import Block, Cell, Code, Facts, Notice, Section, Table
 from bilevel.report.page import Page
+
+_LEFT_OUT = (
+    "Left out, because still running or broken off: {}. The option --unfinished draws them, too."
+)
 
 
 def experiment_page(comparison: Comparison) -> Page:
     """Curves, tables, verdicts, configuration and versions."""
     experiment = comparison.experiment
-    title = str(experiment.get("title") or experiment.get("name") or comparison.runs[0].folder.name)
+    title = str(
+        experiment.get("title") or experiment.get("name") or comparison.folders[0].path.name
+    )
     sections = [
         Section("Curves", [*_unfinished(comparison), comparison_plots(comparison)]),
         Section("Results", [final_values(comparison), counts(comparison), endings(comparison)]),
         Section("What was run", _configuration(comparison)),
     ]
-    verdicts = [block for run in comparison.runs for block in _verdicts(run)]
+    verdicts = [block for folder in comparison.folders for block in _verdicts(folder)]
     if verdicts:
         sections.insert(0, Section("Verdicts", verdicts))
     return Page(title, _lead(comparison), sections)
 
 
 def _lead(comparison: Comparison) -> str:
-    labels = list(comparison.trials)
-    seeds = sorted({len(group) for group in comparison.trials.values()})
+    labels = list(comparison.curves)
+    seeds = sorted({len(group) for group in comparison.curves.values()})
     data = comparison.experiment.get("data")
     what = f"{len(labels)} algorithms" if len(labels) > 1 else labels[0]
     per = "one seed" if seeds == [1] else f"{'–'.join(str(n) for n in {seeds[0], seeds[-1]})} seeds"
     parts = [f"{what}{f' on {data}' if isinstance(data, str) else ''}, {per}"]
     if len(labels) > 1:
         parts[0] += " each"
-        for column in ("validation_loss", "test_accuracy"):
-            metric = next(metric for metric in METRICS if metric.column == column)
-            found = best(comparison, metric)
-            if found:
+        for metric in (LOSS, ACCURACY):
+            if found := best(comparison, metric):
                 end = "Lowest" if metric.better == "low" else "Highest"
                 value = found[1].replace(" ", "\N{NO-BREAK SPACE}")
                 parts.append(f"{end} final {metric.title.lower()}: {found[0]}, {value}")
@@ -49,32 +53,24 @@ def _lead(comparison: Comparison) -> str:
 
 
 def _unfinished(comparison: Comparison) -> list[Block]:
-    names = [f"{trial.label} seed {trial.seed}" for trial in comparison.left_out]
-    if not names:
-        return []
-    return [
-        Notice(
-            f"Left out, because still running or broken off: {', '.join(names)}. "
-            "The option --unfinished draws them, too."
-        )
-    ]
+    names = ", ".join(f"{curve.label} seed {curve.seed}" for curve in comparison.left_out)
+    return [Notice(_LEFT_OUT.format(names))] if names else []
 
 
-def _verdicts(run: Run) -> list[Block]:
-    if run.verdicts:
-        columns = list(dict.fromkeys(key for row in run.verdicts for key in row))
+def _verdicts(folder: Folder) -> list[Block]:
+    if folder.verdicts:
+        columns = list(dict.fromkeys(key for row in folder.verdicts for key in row))
         rows = [
             [Cell(_text(row.get(key, "")), strong=key == "verdict") for key in columns]
-            for row in run.verdicts
+            for row in folder.verdicts
         ]
-        titles = [_spelt(key) for key in columns]
-        return [Table("Claims and what the runs say", titles, rows)]
-    return [part.strip() for part in run.verdicts_text.split("\n\n") if part.strip()]
+        return [Table("Claims and what the runs say", [_spelt(key) for key in columns], rows)]
+    return [part.strip() for part in folder.verdicts_text.split("\n\n") if part.strip()]
 
 
 def _configuration(comparison: Comparison) -> list[Block]:
     experiment = comparison.experiment
-    seeds = sorted({trial.seed for group in comparison.trials.values() for trial in group})
+    seeds = sorted({curve.seed for group in comparison.curves.values() for curve in group})
     facts = {
         "Data": _value(experiment.get("data", "–")),
         **{_spelt(key): _value(value) for key, value in experiment.get("problem", {}).items()},
@@ -82,19 +78,19 @@ def _configuration(comparison: Comparison) -> list[Block]:
         "Seeds": _text(seeds),
     }
     blocks: list[Block] = [Facts(facts, "Problem and budget"), _settings(comparison)]
-    for run in comparison.runs:
-        where = run.folder.resolve().name
-        about = {key: _value(value) for key, value in run.about.items()}
+    for folder in comparison.folders:
+        where = folder.path.resolve().name
+        about = {key: _value(value) for key, value in folder.about.items()}
         blocks += [
             Facts(about, f"Versions and machine of {where}"),
-            Code(f"{where}/experiment.toml", run.toml),
+            Code(f"{where}/experiment.toml", folder.toml),
         ]
     return blocks
 
 
 def _settings(comparison: Comparison) -> Table:
     rows = []
-    for label in comparison.trials:
+    for label in comparison.curves:
         table = comparison.settings.get(label, {})
         rows.append([label, _text(table.get("name", "–")), _pairs(table.get("settings", {}))])
     return Table("Algorithms", ["Label", "Algorithm", "Settings"], rows)

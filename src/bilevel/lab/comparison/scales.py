@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bilevel.lab.comparison.bands import Band
-from bilevel.lab.comparison.quantities import Metric
+from bilevel.lab.curves import Band
+from bilevel.lab.quantities import Metric
 
 _WIDE_VALUES = 20.0
 _WIDE_PRICES = 30.0

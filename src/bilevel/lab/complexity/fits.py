@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from bilevel.lab.complexity.measure import COUNTS, Trial, cheapest
+from bilevel.lab.complexity.measure import Trial, cheapest
 from bilevel.lab.complexity.methods import Method
 from bilevel.lab.complexity.studies import Study
+from bilevel.lab.quantities import COUNTS
 
 Trials = dict[tuple[str, float, int], list[Trial]]  # by method's name, κ and seed
 
@@ -101,7 +102,7 @@ def powers(found: Sequence[Point]) -> tuple[float, float, float]:
 
 
 def fit(study: Study, trials: Trials, method: Method, count: str) -> Fit | None:
-    """One fit a seed; None where a seed has too little for one."""
+    """One fit for each seed; None where some seed has too few points."""
     found = points(study, trials, method, count)
     by_seed = [[p for p in found if p.seed == seed] for seed in range(study.seeds)]
     enough = all(

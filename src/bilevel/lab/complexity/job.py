@@ -1,38 +1,89 @@
-"""Measure all cells of some studies, into a folder."""
+"""Measure all cells of some studies into a folder: a file for each, so that a kill loses one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from bilevel.durable.about import about
+from bilevel.durable.files import write_text
+from bilevel.durable.folders import check_folder
+from bilevel.errors import UserError
 from bilevel.lab.complexity.fits import Trials
-from bilevel.lab.complexity.folder import Folder
-from bilevel.lab.complexity.measure import race
-from bilevel.lab.complexity.studies import Study
+from bilevel.lab.complexity.measure import race, trial_from_json
+from bilevel.lab.complexity.page import write_page
+from bilevel.lab.complexity.plots import write_figure
+from bilevel.lab.complexity.studies import Cell, Study
+from bilevel.lab.complexity.tables import as_markdown, lines
+from bilevel.lab.notify import Notify
+from bilevel.lab.plain_files import read_json
 
-Notify = Callable[[str, float, int], None]
+_PLAN = "plan.json"
 
 
-def measure(studies: Sequence[Study], path: Path, notify: Notify) -> dict[str, Trials]:
+def measure(studies: Sequence[Study], folder: Path, notify: Notify) -> dict[str, Trials]:
     """The trials of every study by its name; cells that the folder has are not measured again.
 
-    Args:
-        studies: what to measure.
-        path: the folder.
-        notify: called with what goes on, how many cells are done, and how many there are.
+    Raises:
+        UserError: the folder holds something else.
     """
-    folder = Folder(path)
-    folder.open(studies)
+    _open(folder, studies)
     cells = [cell for study in studies for cell in study.cells()]
     found: dict[str, Trials] = {study.name: {} for study in studies}
     for done, cell in enumerate(cells):
         notify(f"{cell.method.title}, κ = {cell.kappa:g}", done, len(cells))
-        trials = folder.load(cell)
-        if trials is None:
-            family = cell.family()
-            candidates = cell.method.candidates(cell.scale(family))
-            trials = race(family, candidates, cell.study.epsilons, cell.study.calls)
-            folder.store(cell, trials)
+        file = folder / "cells" / f"{cell.name}.json"
+        if not file.is_file():
+            _write(file, _raced(cell))
+        trials = [trial_from_json(trial) for trial in read_json(file, list)]
         found[cell.study.name][cell.method.name, cell.kappa, cell.seed] = trials
     notify("done", len(cells), len(cells))
     return found
+
+
+def write_results(
+    folder: Path, studies: Sequence[Study], found: Mapping[str, Trials], command: str
+) -> None:
+    """What a measurement leaves behind: report.html, STUDY.png, tables.md and counts.json."""
+    write_page(folder / "report.html", studies, found, command)
+    tables = [as_markdown(study, lines(study, found[study.name])) for study in studies]
+    write_text(folder / "tables.md", "\n".join(tables))
+    cells = [{"study": name, "cells": _cells(trials)} for name, trials in found.items()]
+    _write(folder / "counts.json", {"about": about(command), "cells": cells})
+    for study in studies:
+        write_figure(folder / f"{study.name}.png", study, found[study.name])
+
+
+def _open(folder: Path, studies: Sequence[Study]) -> None:
+    """Make the folder, or go on with it if it holds the same studies."""
+    plan = {study.name: study.identity() for study in studies}
+    if not (folder / _PLAN).is_file():
+        check_folder(folder, force=False)
+        (folder / "cells").mkdir(parents=True, exist_ok=True)
+        _write(folder / _PLAN, plan)
+    elif read_json(folder / _PLAN, dict) != plan:
+        raise UserError(
+            f"the folder {folder} holds measurements with other settings (see its {_PLAN}): "
+            "choose another with --output, or delete it"
+        )
+
+
+def _raced(cell: Cell) -> list[dict[str, Any]]:
+    family = cell.family()
+    candidates = cell.method.candidates(cell.scale(family))
+    trials = race(family, candidates, cell.study.epsilons, cell.study.calls)
+    return [asdict(trial) for trial in trials]
+
+
+def _cells(trials: Trials) -> list[dict[str, Any]]:
+    return [
+        {"method": name, "kappa": kappa, "seed": seed, "trials": [asdict(t) for t in runs]}
+        for (name, kappa, seed), runs in trials.items()
+    ]
+
+
+def _write(file: Path, content: Any) -> None:
+    write_text(file, json.dumps(content, indent=1, ensure_ascii=False))

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms import Algorithm
 from bilevel.lab.complexity.family import Family
 from bilevel.lab.complexity.methods import Candidate
 from bilevel.lab.complexity.oracle import FamilyOracle
-from bilevel.oracles import CountingOracle, Counts
+from bilevel.lab.quantities import COUNTS
+from bilevel.oracles import CountingOracle, Counts, View
 from bilevel.record import Record
 
-COUNTS = ("gc_f", "gc_g", "jv", "hv")
 _PATIENCE = 3
 
 
@@ -97,7 +97,7 @@ def run(
         calls: the most calls of the oracle, of any kind: the limit of time.
         total: the most samples, of any kind.
     """
-    algorithm: DoubleLoop = candidate.algorithm
+    algorithm: Algorithm = candidate.algorithm
     oracle = CountingOracle(FamilyOracle(family))
     state, half = algorithm.init(oracle, family.x0, family.y0), LastHalf()
     prices: list[Price] = []
@@ -111,7 +111,7 @@ def run(
         made = sum(counts[name] for name in COUNTS)
         ending = _ending(len(prices) == len(epsilons), mean, price.total > total, made > calls)
         if not ending:
-            state = algorithm.step(oracle, state)
+            state, _ = algorithm.step(View.of(oracle, state.step), state)
     missing = [None] * (len(epsilons) - len(prices))
     return Trial(candidate.label, (*prices, *missing), ending, state.step, made, mean)
 

@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bilevel.algorithms import BSA, TTSA, AIDBiO, ITDBiO, StocBiO
-from bilevel.algorithms.double_loop import DoubleLoop
+from bilevel.algorithms import BSA, TTSA, AIDBiO, Algorithm, ITDBiO, StocBiO
 from bilevel.schedules import decaying, increasing
 
 _ALPHA = 1.0  # 1/L
 _OUTER = (2, 3, 1)  # shares of 1/L_Φ
+_OTHERS = ("outer", "cross", "hessian")  # batches, beside the inner one
 _SAMPLED = 0.8  # 1/L of a row, whose Hessian is up to a quarter greater than the mean's
 
 
@@ -55,7 +55,7 @@ class Candidate:
     """An algorithm, and which one it is among those of its method."""
 
     label: str
-    algorithm: DoubleLoop
+    algorithm: Algorithm
 
 
 @dataclass(frozen=True)
@@ -75,18 +75,21 @@ class Method:
     candidates: Callable[[Scale], Sequence[Candidate]]
 
 
-def _aid(scale: Scale) -> list[Candidate]:
-    return [
+def _aid(
+    inner_steps: Callable[[Scale], int | increasing], shares: Sequence[int] = _OUTER
+) -> Callable[[Scale], list[Candidate]]:
+    """AID-BiO with D as given; the outer step is one of some shares of 1/L_Φ."""
+    return lambda scale: [
         Candidate(
             f"β = {c}/L_Φ",
             AIDBiO(
-                inner_steps=scale.inner_steps,
+                inner_steps=inner_steps(scale),
                 inner_lr=_ALPHA,
                 cg_steps=scale.cg_steps,
                 outer_lr=c / scale.smoothness,
             ),
         )
-        for c in _OUTER
+        for c in shares
     ]
 
 
@@ -101,36 +104,6 @@ def _itd(scale: Scale) -> list[Candidate]:
     ]
 
 
-def _aid_increasing(scale: Scale) -> list[Candidate]:
-    return [
-        Candidate(
-            f"β = {c}/L_Φ",
-            AIDBiO(
-                inner_steps=increasing(scale.kappa / 4, power=0.25),
-                inner_lr=_ALPHA,
-                cg_steps=scale.cg_steps,
-                outer_lr=c / scale.smoothness,
-            ),
-        )
-        for c in _OUTER
-    ]
-
-
-def _aid_one_step(scale: Scale) -> list[Candidate]:
-    return [
-        Candidate(
-            f"β = {c}/L_Φ",
-            AIDBiO(
-                inner_steps=1,
-                inner_lr=_ALPHA,
-                cg_steps=scale.cg_steps,
-                outer_lr=c / scale.smoothness,
-            ),
-        )
-        for c in (4, 8, 16, 32, 2)
-    ]
-
-
 def _stocbio(scale: Scale) -> list[Candidate]:
     return [
         Candidate(
@@ -141,12 +114,7 @@ def _stocbio(scale: Scale) -> list[Candidate]:
                 neumann_terms=scale.neumann_terms,
                 neumann_lr=_SAMPLED,
                 strong_convexity=1 / scale.kappa,
-                batch={
-                    "inner": math.ceil(scale.kappa * b),
-                    "outer": b,
-                    "cross": b,
-                    "hessian": b,
-                },
+                batch={"inner": math.ceil(scale.kappa * b), **dict.fromkeys(_OTHERS, b)},
                 outer_lr=1 / scale.smoothness,
             ),
         )
@@ -188,15 +156,20 @@ def _ttsa(scale: Scale) -> list[Candidate]:
 
 
 DETERMINISTIC = (
-    Method("aid-bio", "AID-BiO", "D = κ, N = √κ, α = 1/L", _aid),
+    Method("aid-bio", "AID-BiO", "D = κ, N = √κ, α = 1/L", _aid(lambda s: s.inner_steps)),
     Method("itd-bio", "ITD-BiO", "D = κ log 1/ε for the smallest ε, α = 1/L", _itd),
     Method(
         "aid-bio-increasing",
         "AID-BiO-increasing",
         "D_k = κ/4 · (k + 1)^(1/4), N = √κ, α = 1/L",
-        _aid_increasing,
+        _aid(lambda s: increasing(s.kappa / 4, power=0.25)),
     ),
-    Method("aid-bio-one-step", "AID-BiO, D = 1", "D = 1, N = √κ, α = 1/L", _aid_one_step),
+    Method(
+        "aid-bio-one-step",
+        "AID-BiO, D = 1",
+        "D = 1, N = √κ, α = 1/L",
+        _aid(lambda s: 1, (4, 8, 16, 32, 2)),
+    ),
 )
 STOCHASTIC = (
     Method(
@@ -211,10 +184,5 @@ STOCHASTIC = (
         "t_k = √(k + 1) inner steps of 2/(μ(t + 2)) and at most 0.8/L, Q = 2κ, single samples",
         _bsa,
     ),
-    Method(
-        "ttsa",
-        "TTSA",
-        "one inner step of 0.8 k^(−2/5)/L, Q = 2κ, single samples",
-        _ttsa,
-    ),
+    Method("ttsa", "TTSA", "one inner step of 0.8 k^(−2/5)/L, Q = 2κ, single samples", _ttsa),
 )

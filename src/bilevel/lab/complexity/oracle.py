@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bilevel.lab.complexity.family import TAIL, Family
 from bilevel.lab.complexity.vectors import Vector
-from bilevel.oracles.base import Linearization, Oracle
+from bilevel.oracles.points import Inner, Linear, Oracle, Outer
 from bilevel.problem.sources import Rows
 
 
@@ -23,7 +23,6 @@ class FamilyOracle(Oracle):
         self.x_size, self.y_size = len(family.x0), len(family.y0)
         rows = None if family.noise is None else len(family.noise.h)
         self.inner_rows = self.outer_rows = rows
-        self.shared_batch = self.chunk = None
         self.dtype, self.device = family.x0.dtype, family.x0.device
         self._zero = torch.zeros_like(family.x0)
         self._wall, self._at = family.wall, family.at_wall
@@ -31,19 +30,20 @@ class FamilyOracle(Oracle):
         self._d = family.d.numpy()
         self._noises = {} if family.noise is None else family.noise.arrays()
 
-    def outer_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
+    def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
+        return _Outer(self, x, y, rows)
+
+    def inner(self, x: Tensor, y: Tensor, rows: Rows = None) -> Inner:
+        return _Linear(self, x, y, rows)
+
+    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
+        return _Linear(self, x, y, rows)
+
+    def outer_value(self, x: Tensor, y: Tensor, rows: Rows) -> Tensor:
         value = self.family.outer(x, y)
         return value if rows is None else value + torch.from_numpy(self._noise("d", rows)) @ y
 
-    def inner_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        value = self.family.inner(x, y)
-        if rows is None:
-            return value
-        h, j, c = (torch.from_numpy(self._noise(part, rows)) for part in "hjc")
-        drive = j * (self.family.J @ x) + c
-        return value + 0.5 * (self.family.eigenvalues * h * y * y).sum() - drive @ y
-
-    def outer_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> tuple[Tensor, Tensor]:
+    def outer_gradient(self, y: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         here = y.numpy()
         along = float(here[0])
         gradient = math.cos(along) * self._d
@@ -54,7 +54,15 @@ class FamilyOracle(Oracle):
             gradient += self._noise("d", rows)
         return self._zero, torch.from_numpy(gradient)
 
-    def inner_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
+    def inner_value(self, x: Tensor, y: Tensor, rows: Rows) -> Tensor:
+        value = self.family.inner(x, y)
+        if rows is None:
+            return value
+        h, j, c = (torch.from_numpy(self._noise(part, rows)) for part in "hjc")
+        drive = j * (self.family.J @ x) + c
+        return value + 0.5 * (self.family.eigenvalues * h * y * y).sum() - drive @ y
+
+    def inner_gradient(self, x: Tensor, y: Tensor, rows: Rows) -> Tensor:
         here = y.numpy()
         gradient = here * self._hessian(rows)
         drive = self._J.dot(x.numpy())
@@ -65,23 +73,6 @@ class FamilyOracle(Oracle):
         if bend is not None:
             gradient[self._at] += bend
         return torch.from_numpy(gradient)
-
-    def inner_value_and_gradient(
-        self, x: Tensor, y: Tensor, rows: Rows = None
-    ) -> tuple[Tensor, Tensor]:
-        return self.inner_value(x, y, rows), self.inner_gradient(x, y, rows)
-
-    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linearization:
-        return _Linear(self, x, y, rows)
-
-    def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
-        return covector
-
-    def start(self, x: Tensor, y: Tensor) -> Tensor:
-        return y
-
-    def pull_start(self, x: Tensor, r: Tensor, rows: Rows = None) -> Tensor:
-        return self._zero
 
     def diagonal(self, y: Tensor, rows: Rows) -> Tensor:
         """Of ∇²y g, which has nothing else."""
@@ -107,13 +98,30 @@ class FamilyOracle(Oracle):
         return mean
 
 
-class _Linear(Linearization):
+class _Outer(Outer):
+    def __init__(self, oracle: FamilyOracle, x: Tensor, y: Tensor, rows: Rows) -> None:
+        self._oracle, self._x, self._y, self._rows = oracle, x, y, rows
+
+    def value(self) -> Tensor:
+        return self._oracle.outer_value(self._x, self._y, self._rows)
+
+    def gradient(self) -> tuple[Tensor, Tensor]:
+        return self._oracle.outer_gradient(self._y, self._rows)
+
+
+class _Linear(Linear):
     def __init__(self, oracle: FamilyOracle, x: Tensor, y: Tensor, rows: Rows) -> None:
         self._oracle, self._x, self._y, self._rows = oracle, x, y, rows
         self._diagonal: Tensor | None = None
 
+    def value(self) -> Tensor:
+        return self._oracle.inner_value(self._x, self._y, self._rows)
+
     def gradient(self) -> Tensor:
         return self._oracle.inner_gradient(self._x, self._y, self._rows)
+
+    def gradient_x(self) -> Tensor:
+        return self._oracle.cross(self._y, self._rows)  # g's only term with x is bilinear
 
     def hvp(self, v: Tensor) -> Tensor:
         return self.diagonal() * v
@@ -126,6 +134,6 @@ class _Linear(Linearization):
             self._diagonal = self._oracle.diagonal(self._y, self._rows)
         return self._diagonal
 
-    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+    def inverse(self) -> Callable[[Tensor], Tensor]:
         diagonal = self.diagonal()
         return lambda v: v / diagonal

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bilevel.lab.complexity.family import descent_order
-from bilevel.lab.complexity.measure import COUNTS
 from bilevel.lab.complexity.studies import Study
+from bilevel.lab.quantities import COUNTS
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import plotly.graph_objects as go
 
 from bilevel import report
-from bilevel.lab.complexity.curves import AXES, curve
 from bilevel.lab.complexity.descent import exact_powers
 from bilevel.lab.complexity.family import descent_order
 from bilevel.lab.complexity.fits import Trials, fit
-from bilevel.lab.complexity.measure import COUNTS, cheapest
+from bilevel.lab.complexity.measure import cheapest
+from bilevel.lab.complexity.plots import page_plots
 from bilevel.lab.complexity.promises import promise
+from bilevel.lab.complexity.standings import Standing
 from bilevel.lab.complexity.studies import Cell, Study
-from bilevel.lab.complexity.tables import COLUMNS, NAMES, Line, heading, lines
-from bilevel.lab.complexity.verdicts import Standing
-from bilevel.report import Block, Code, Facts, Notice, Page, Panel, Plots, Section, Table, look
+from bilevel.lab.complexity.tables import COLUMNS, Line, heading, lines
+from bilevel.report import Block, Code, Facts, Notice, Page, Section, Table
 
 _LEAD = (
     "Gradients, cross products and Hessian-vector products until ‖∇Φ‖² ≤ ε, on problems made to "
@@ -68,7 +65,7 @@ def _section(study: Study, trials: Trials) -> Section:
     blocks: list[Block] = [
         *([Notice("Some runs did not reach ε: the verdicts say how many.")] if missing else []),
         _table(study, made),
-        _plots(study, trials),
+        page_plots(study, trials),
         _instrument(study, trials),
         Facts({m.title: m.settings for m in study.methods}, "What was set"),
         _chosen(study, trials),
@@ -91,52 +88,6 @@ def _row(line: Line) -> list[report.Cell | str]:
     if line.fit is not None:
         powers = [report.Cell(str(e), e.mean) for e in (line.fit.kappa, line.fit.epsilon)]
     return [*texts, *powers, report.Cell(verdict, strong=verdict.startswith(Standing.ABOVE))]
-
-
-def _plots(study: Study, trials: Trials) -> Plots:
-    panels = [
-        Panel(
-            NAMES[count],
-            {AXES[axis]: _figure(study, trials, count, axis) for axis in AXES},
-            f"{NAMES[count]} of each method against κ and against 1/ε; the table has the powers.",
-        )
-        for count in COUNTS
-    ]
-    return Plots(
-        panels,
-        f"Against κ for ε = {study.epsilons[-1]:g}, against 1/ε for κ = {study.kappas[-1]:g}: the "
-        "geometric mean over seeds, and the band from the lowest to the highest seed.",
-        choice="Against",
-    )
-
-
-def _figure(study: Study, trials: Trials, count: str, axis: str) -> Any:
-    inverse = [1 / epsilon for epsilon in study.epsilons]
-    places = study.kappas if axis == "kappa" else inverse
-    ticks = {"tickvals": places, "ticktext": [f"{place:.3g}" for place in places]}
-    figure = go.Figure(
-        layout={
-            "xaxis": {"title": {"text": AXES[axis]}, "type": "log", "hoverformat": ".3~g", **ticks},
-            "yaxis": {"type": "log", "hoverformat": ",.0f", "dtick": 1},
-        }
-    )
-    for number, method in enumerate(study.methods):
-        made, style = curve(study, trials, method, count, axis), look(number)
-        edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
-        area = {"fill": "tonexty", "fillcolor": style.band}
-        figure.add_scatter(x=made.x, y=made.low, legendgroup=method.title, **edge)
-        figure.add_scatter(x=made.x, y=made.high, legendgroup=method.title, **edge, **area)
-        figure.add_scatter(
-            x=made.x,
-            y=made.mean,
-            name=method.title,
-            legendgroup=method.title,
-            mode="lines+markers",
-            line={"color": style.colour, "dash": style.dash, "width": 2},
-            marker={"color": style.colour, "symbol": style.marker, "size": 7},
-            hovertemplate="%{y} at %{x}",
-        )
-    return figure
 
 
 def _instrument(study: Study, trials: Trials) -> Table:

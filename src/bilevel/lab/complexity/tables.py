@@ -6,23 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bilevel.lab.complexity.fits import Fit, Trials, fits
-from bilevel.lab.complexity.measure import COUNTS
 from bilevel.lab.complexity.methods import Method
 from bilevel.lab.complexity.orders import PRINTED, Order, family_orders, theorem
+from bilevel.lab.complexity.standings import verdict
 from bilevel.lab.complexity.studies import Study
-from bilevel.lab.complexity.verdicts import verdict
+from bilevel.lab.quantities import COUNTS
+from bilevel.lab.text_table import aligned
 
-NAMES = {"gc_f": "Gc(f)", "gc_g": "Gc(g)", "jv": "JV", "hv": "HV"}
-COLUMNS = (
-    "method",
-    "count",
-    "paper",
-    "theorem here",
-    "family",
-    "power of κ",
-    "power of 1/ε",
-    "verdict",
-)
+_CELL, _RESULT = ("method", "count", "paper"), ("power of κ", "power of 1/ε", "verdict")
+COLUMNS = (*_CELL, "theorem here", "family", *_RESULT)
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,7 @@ class Line:
         orders = (self.printed, self.theorem, self.family)
         return [
             self.method.title,
-            NAMES[self.count],
+            COUNTS[self.count],
             *("–" if order is None else str(order) for order in orders),
             *powers,
             self.verdict,
@@ -86,13 +78,8 @@ def heading(study: Study) -> str:
 
 def as_text(study: Study, lines: Sequence[Line]) -> str:
     """For a terminal; what does not fit is in the page."""
-    rows = [[*COLUMNS[:3], *COLUMNS[5:]], *([*x[:3], *x[5:]] for x in (y.texts for y in lines))]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    body = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
-    return "\n".join([heading(study), *body])
+    rows = [[*_CELL, *_RESULT], *([*texts[:3], *texts[5:]] for texts in (x.texts for x in lines))]
+    return f"{heading(study)}\n{aligned(rows)}"
 
 
 def as_markdown(study: Study, lines: Sequence[Line]) -> str:

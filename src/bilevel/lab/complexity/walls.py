@@ -3,12 +3,14 @@
 Gradient descent needs steps below 2/L_Φ only if some direction really has the curvature L_Φ, at a
 minimum, and stays steep around it. The two walls have the greatest curvature that Lemma 2 allows,
 up to a constant: κ² with a quadratic g (ρ = 0), and κ³ where the Hessian of g may turn (ρ = 1).
+
+A wall is one number of x and those of y that depend on it. Values are torch's, for automatic
+differentiation; derivatives are NumPy's, for speed.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,59 +19,8 @@ from torch import Tensor
 from bilevel.lab.complexity.vectors import Vector
 
 
-class Wall(ABC):
-    """One number of x and those of y that depend on it.
-
-    Values are torch's, for automatic differentiation; derivatives are NumPy's, for speed.
-    """
-
-    kappa: float
-
-    @property
-    @abstractmethod
-    def cross(self) -> list[float]:
-        """How each number of y is driven by x: the column of −∇y∇x g, of norm 1."""
-
-    @abstractmethod
-    def start(self, share: float) -> float:
-        """x at the start; shares around 1 lie where the wall begins to be steep."""
-
-    @abstractmethod
-    def solution(self, x: float) -> list[float]:
-        """y*(x)."""
-
-    @abstractmethod
-    def slope(self, x: float) -> float:
-        """dΦ/dx."""
-
-    @property
-    @abstractmethod
-    def curvature(self) -> float:
-        """d²Φ/dx² at the bottom, x = 0."""
-
-    @abstractmethod
-    def inner_value(self, y: Tensor) -> Tensor:
-        """What g has beside ½μ‖y‖² and the drive by x."""
-
-    @abstractmethod
-    def inner_gradient(self, y: Vector) -> Vector | None:
-        """Its gradient; None for zero."""
-
-    @abstractmethod
-    def inner_curvature(self, y: Vector) -> Vector | None:
-        """The diagonal of its Hessian, which has nothing else; None for zero."""
-
-    @abstractmethod
-    def outer_value(self, y: Tensor) -> Tensor:
-        """This direction's part of f."""
-
-    @abstractmethod
-    def outer_gradient(self, y: Vector) -> Vector | float:
-        """∇y of it."""
-
-
 @dataclass(frozen=True)
-class RoundWall(Wall):
+class RoundWall:
     """g = ½μy² − xy and f = √(1 + y²), so that Φ = √(1 + κ²x²) has the curvature κ².
 
     Example:
@@ -81,35 +32,45 @@ class RoundWall(Wall):
 
     @property
     def cross(self) -> list[float]:
+        """How each number of y is driven by x: the column of −∇y∇x g, of norm 1."""
         return [1.0]
 
     def start(self, share: float) -> float:
+        """x at the start; shares around 1 lie where the wall begins to be steep."""
         return share / self.kappa
 
     def solution(self, x: float) -> list[float]:
+        """y*(x)."""
         return [self.kappa * x]
 
     def slope(self, x: float) -> float:
+        """dΦ/dx."""
         y = self.kappa * x
         return self.kappa * y / math.sqrt(1 + y * y)
 
     @property
     def curvature(self) -> float:
+        """d²Φ/dx² at the bottom, x = 0."""
         return self.kappa**2
 
     def inner_value(self, y: Tensor) -> Tensor:
+        """What g has beside ½μ‖y‖² and the drive by x."""
         return y.new_zeros(())
 
     def inner_gradient(self, y: Vector) -> Vector | None:
+        """Its gradient; None for zero."""
         return None
 
     def inner_curvature(self, y: Vector) -> Vector | None:
+        """The diagonal of its Hessian, which has nothing else; None for zero."""
         return None
 
     def outer_value(self, y: Tensor) -> Tensor:
+        """This direction's part of f."""
         return (1 + y * y).sqrt().sum()
 
     def outer_gradient(self, y: Vector) -> Vector | float:
+        """∇y of it."""
         slopes: Vector = y / np.sqrt(1 + y * y)
         return slopes
 
@@ -118,7 +79,7 @@ _SHARE = math.sqrt(0.5)  # so that the column of ∇y∇x g has norm 1
 
 
 @dataclass(frozen=True)
-class BentWall(Wall):
+class BentWall:
     """g = G(y₁) + G(y₂) − x(y₁ − y₂)/√2 and f = −(y₁ + y₂)/√2, with the curvature κ³/4.
 
     G'' = μ + ½(y + √(y² + μ²/16)): it is μ far on the left and turns at the rate ρ ≤ 1, within a
@@ -194,3 +155,6 @@ class BentWall(Wall):
 
     def _second(self, y: float) -> float:
         return 1 / self.kappa + 0.5 * (y + math.sqrt(y * y + self._width**2))
+
+
+Wall = RoundWall | BentWall

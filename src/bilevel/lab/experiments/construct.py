@@ -3,8 +3,11 @@
 A setting is a number, a text, a table of batch sizes, or one of
     {schedule = "increasing", c = 2}      a schedule of `bilevel.schedules`
     {solver = "NewtonCG", tol = 1e-6}     an inner solver of `bilevel.inner`
+    {update = "Momentum", lr = 0.1}       an update of `bilevel.updates`
     "none"                                Python's None, which TOML lacks
+    "auto"                                what the method takes if nothing is said
     "jacobi"                              as a preconditioner: the Hessian's own diagonal
+`outer_optimizer = "adam"` with `outer_lr = 0.01` is short for an update of x.
 """
 
 from __future__ import annotations
@@ -14,20 +17,28 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from bilevel import schedules
-from bilevel.algorithms import DoubleLoop, registry
+from bilevel.algorithms import Algorithm, registry
 from bilevel.discovery import defined_in
 from bilevel.errors import UserError
 from bilevel.lab.tasks import Task, kinds
-from bilevel.solvers import inner, linear
+from bilevel.problem.sampling import AtMost
+from bilevel.solvers import inner, linear, updates
+from bilevel.solvers.measured import Measured
 
 Table = Mapping[str, Any]
 _NONE = "none"
 _PRECONDITIONERS = {"jacobi": linear.jacobi}
 _SCHEDULES = {"increasing": schedules.increasing, "decaying": schedules.decaying}
-_SOLVERS = defined_in(inner, inner.InnerSolver)
+_MARKS = {
+    "schedule": _SCHEDULES,
+    "solver": defined_in(inner, inner.InnerSolver),
+    "update": defined_in(updates, updates.Update),
+}
+_AUTO = "auto"
+_OPTIMIZERS = {"sgd": (updates.Descent, 0.1), "adam": (updates.Adam, 0.01)}
 
 
-def make_algorithm(name: str, settings: Table) -> DoubleLoop:
+def make_algorithm(name: str, settings: Table) -> Algorithm:
     """An algorithm of the registry with these settings.
 
     Example:
@@ -35,9 +46,28 @@ def make_algorithm(name: str, settings: Table) -> DoubleLoop:
         increasing(c=2, power=0.25)
     """
     entry = _choose("algorithm", name, registry())
-    decoded = {key: _decode(key, value) for key, value in settings.items()}
-    algorithm: DoubleLoop = _make(entry.algorithm, decoded, f"{name}'s settings")
+    said = {key: value for key, value in settings.items() if value != _AUTO}
+    decoded = {key: _decode(key, value) for key, value in said.items()}
+    algorithm: Algorithm = _make(entry.algorithm, _with_update(decoded), f"{name}'s settings")
     return algorithm
+
+
+def _with_update(settings: dict[str, Any]) -> dict[str, Any]:
+    """`outer_optimizer` and `outer_lr` as an update."""
+    if "outer_optimizer" not in settings:
+        return settings
+    rest = {key: value for key, value in settings.items() if not key.startswith("outer_")}
+    update, lr = _choose("outer_optimizer", settings["outer_optimizer"], _OPTIMIZERS)
+    given = settings.get("outer_lr")
+    return {**rest, "outer": update(lr if given is None else given), "outer_lr": None}
+
+
+def _in_short(outer: Any) -> dict[str, Any]:
+    """An update as `outer_optimizer` and `outer_lr`, which a sweep may change, if they say all."""
+    for name, (update, _) in _OPTIMIZERS.items():
+        if type(outer) is update and outer == update(outer.lr):
+            return {"outer_optimizer": name, "outer_lr": _encode(outer.lr)}
+    return {}
 
 
 def make_task(kind: str, options: Table) -> Task:
@@ -48,7 +78,7 @@ def make_task(kind: str, options: Table) -> Task:
     return task
 
 
-def settings_of(made: DoubleLoop | Task) -> dict[str, Any]:
+def settings_of(made: Algorithm | Task) -> dict[str, Any]:
     """All settings of an algorithm or task as a table, defaults included.
 
     None, where it is the default, is left out.
@@ -62,7 +92,9 @@ def settings_of(made: DoubleLoop | Task) -> dict[str, Any]:
         value = getattr(made, field.name)
         if value is not None or field.default is not None:
             table[field.name] = _encode(value)
-    return table
+    if short := _in_short(getattr(made, "outer", None)):
+        del table["outer"]
+    return table | short
 
 
 def _decode(key: str, value: Any) -> Any:
@@ -72,18 +104,20 @@ def _decode(key: str, value: Any) -> Any:
         return _choose(key, value, _PRECONDITIONERS)
     if isinstance(value, Mapping):
         parts = {part: _decode(part, inside) for part, inside in value.items()}
-        for mark, choices in (("schedule", _SCHEDULES), ("solver", _SOLVERS)):
+        for mark, choices in _MARKS.items():
             if mark in parts:
                 chosen = _choose(f"{key}.{mark}", parts.pop(mark), choices)
                 return _make(chosen, parts, f"{key} = {value}")
         return parts
-    return value
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _encode(value: Any) -> Any:
     if value is None:
         return _NONE
-    for mark, choices in (("schedule", _SCHEDULES), ("solver", _SOLVERS)):
+    if isinstance(value, Measured | AtMost):
+        return _AUTO
+    for mark, choices in _MARKS.items():
         if type(value).__name__ in choices:
             parts = {f.name: getattr(value, f.name) for f in fields(value)}
             known = {name: _encode(part) for name, part in parts.items() if part is not None}
@@ -93,7 +127,7 @@ def _encode(value: Any) -> Any:
             return name
     if isinstance(value, Mapping):
         return {key: _encode(inside) for key, inside in value.items()}
-    return value
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _make(wanted: type[Any], arguments: Table, where: str) -> Any:

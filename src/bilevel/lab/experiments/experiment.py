@@ -6,13 +6,13 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from bilevel.algorithms import DoubleLoop
+from bilevel.algorithms import Algorithm
 from bilevel.datasets.catalogue import find as find_data
 from bilevel.errors import UserError
 from bilevel.lab.experiments.construct import make_algorithm, make_task, settings_of
-from bilevel.lab.experiments.toml_text import to_toml
 from bilevel.lab.tasks import Task
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # a safe folder name
@@ -24,9 +24,12 @@ class _Table(BaseModel):
 
 
 class Budget(_Table):
-    """When a run ends: after so many seconds of steps (evaluation excluded), so many steps, or
-    whichever comes first. `evaluations` measures so many times, at even distances; without it,
-    distances grow."""
+    """When a run ends: after a number of seconds (evaluation excluded) or of steps, whichever
+    comes first.
+
+    With `evaluations`, a run is measured that many times, evenly spaced; without it, at growing
+    distances.
+    """
 
     seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     steps: int | None = Field(default=None, gt=0)
@@ -57,7 +60,7 @@ class Contestant(_Table):
     settings: dict[str, Any] = {}
     problem: dict[str, Any] = {}
 
-    def make(self, **changes: Any) -> DoubleLoop:
+    def make(self, **changes: Any) -> Algorithm:
         try:
             return make_algorithm(self.name, {**self.settings, **changes})
         except UserError as error:
@@ -146,7 +149,7 @@ class Experiment(_Table):
 
     def to_toml(self) -> str:
         table = self.model_dump(exclude_none=True)
-        return to_toml({key: value for key, value in table.items() if value != {}})
+        return tomli_w.dumps({key: value for key, value in table.items() if value != {}})
 
     def _changed(self, **changes: Any) -> Experiment:
         return _checked({**self.model_dump(), **changes}, self.name)

@@ -11,15 +11,9 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bilevel.lab.experiments.curves import (
-    Histories,
-    Sample,
-    finals,
-    mean_over_time,
-    series,
-    times_to_fraction,
-    values_at,
-)
+import numpy as np
+
+from bilevel.lab.curves import Sample, averages, extents, finals, held, samples, times_to_fraction
 from bilevel.lab.experiments.verdicts import Evidence, Finding, Verdict
 
 _FRACTIONS = (0.9, 0.99)  # of the way from the start to the lowest value that any run reached
@@ -36,7 +30,7 @@ class Fastest:
         outcomes, numbers = [], []
         for metric in self.metrics:
             for fraction in _FRACTIONS:
-                times = times_to_fraction(evidence.histories, metric, fraction)
+                times = times_to_fraction(evidence.curves, metric, fraction)
                 outcomes.append(_against_all(self.ours, times))
                 what = f"seconds to {fraction:.0%} of the fall of the {_words(metric)}"
                 numbers.append(f"{what}: {_listing(times)}")
@@ -51,9 +45,9 @@ class MostAccurate:
     metric: str = "test_accuracy"
 
     def __call__(self, evidence: Evidence) -> Finding:
-        found = finals(evidence.histories, self.metric, evidence.seconds)
+        found = finals(evidence.curves, self.metric, evidence.seconds)
         errors = {label: _negative(sample) for label, sample in found.items()}
-        numbers = f"{_words(self.metric)} after {evidence.seconds:g} s: {_listing(found)}"
+        numbers = _at_end(self.metric, evidence, found)
         return Finding(Verdict.of([_against_all(self.ours, errors)]), numbers)
 
 
@@ -66,11 +60,9 @@ class EachBeats:
     metric: str
 
     def __call__(self, evidence: Evidence) -> Finding:
-        averages = _averages(evidence, self.metric)
-        outcomes = [averages[label].is_below(averages[self.rival]) for label in self.ours]
-        verdict = Verdict.of(outcomes)
-        what = f"mean {_words(self.metric)} over {evidence.seconds:g} s"
-        return Finding(verdict, f"{what}: {_listing(averages)}")
+        found = averages(evidence.curves, self.metric, evidence.seconds)
+        outcomes = [found[label].is_below(found[self.rival]) for label in self.ours]
+        return Finding(Verdict.of(outcomes), _over_time(self.metric, evidence, found))
 
 
 @dataclass(frozen=True)
@@ -87,23 +79,15 @@ class Alike:
     much: float = 0.2
 
     def __call__(self, evidence: Evidence) -> Finding:
-        histories = {label: evidence.histories[label] for label in self.labels}
-        fall = statistics.fmean(_falls(evidence.histories, self.metric).values())
-        shares = [
-            (max(s.mean for s in found.values()) - min(s.mean for s in found.values())) / fall
-            for found in (
-                finals(histories, self.metric, evidence.seconds),
-                _averages(Evidence(histories, evidence.seconds), self.metric),
-            )
+        curves = {label: evidence.curves[label] for label in self.labels}
+        fall = statistics.fmean(_falls(evidence, self.metric))
+        means = [
+            [sample.mean for sample in read(curves, self.metric, evidence.seconds).values()]
+            for read in (finals, averages)
         ]
-        worst = max(shares)
-        verdict = (
-            Verdict.CONFIRMED
-            if worst <= self.little
-            else Verdict.PARTLY
-            if worst <= self.much
-            else Verdict.CONTRADICTED
-        )
+        shares = [(max(each) - min(each)) / fall for each in means]
+        small, some = (max(shares) <= limit for limit in (self.little, self.much))
+        verdict = Verdict.of([1] if small else [0] if some else [-1])
         numbers = (
             f"the {_words(self.metric)} of {', '.join(self.labels)} differs by {shares[0]:.1%} of "
             f"its fall at the end and by {shares[1]:.1%} on average over time (up to "
@@ -125,17 +109,14 @@ class SlowAndNoisy:
     metric: str
 
     def __call__(self, evidence: Evidence) -> Finding:
-        times = times_to_fraction(evidence.histories, self.metric, _FRACTIONS[0])
+        times = times_to_fraction(evidence.curves, self.metric, _FRACTIONS[0])
         rivals = [sample for label, sample in times.items() if label != self.label]
         slow = all(sample.is_below(times[self.label]) == 1 for sample in rivals)
-        own, other = (
-            _late_spread(evidence, label, self.metric) for label in (self.label, self.reference)
-        )
+        own, other, spreads = _late_spreads(evidence, self.metric, self.label, self.reference)
         outcomes = [1 if slow else -1, 1 if own > 2 * other else -1]
         numbers = (
             f"seconds to {_FRACTIONS[0]:.0%} of the fall of the {_words(self.metric)}: "
-            f"{_listing(times)}; its spread over seeds in the second half: {self.label} "
-            f"{own:.2g}, {self.reference} {other:.2g}"
+            f"{_listing(times)}; {spreads}"
         )
         return Finding(Verdict.of(outcomes), numbers)
 
@@ -151,10 +132,10 @@ class Ahead:
     def __call__(self, evidence: Evidence) -> Finding:
         outcomes, numbers = [], []
         for metric in self.metrics:
-            averages = _averages(evidence, metric)
-            outcomes.append(averages[self.rival].is_below(averages[self.ours]))
-            pair = {label: averages[label] for label in (self.ours, self.rival)}
-            numbers.append(f"mean {_words(metric)} over {evidence.seconds:g} s: {_listing(pair)}")
+            found = averages(evidence.curves, metric, evidence.seconds)
+            outcomes.append(found[self.rival].is_below(found[self.ours]))
+            pair = {label: found[label] for label in (self.ours, self.rival)}
+            numbers.append(_over_time(metric, evidence, pair))
         return Finding(Verdict.of(outcomes), "; ".join(numbers))
 
 
@@ -167,11 +148,10 @@ class EndsAbove:
     metric: str = "test_accuracy"
 
     def __call__(self, evidence: Evidence) -> Finding:
-        found = finals(evidence.histories, self.metric, evidence.seconds)
+        found = finals(evidence.curves, self.metric, evidence.seconds)
         outcomes = [found[r].is_below(found[o]) for o in self.ours for r in self.rivals]
         named = {label: found[label] for label in (*self.ours, *self.rivals)}
-        numbers = f"{_words(self.metric)} after {evidence.seconds:g} s: {_listing(named)}"
-        return Finding(Verdict.of(outcomes), numbers)
+        return Finding(Verdict.of(outcomes), _at_end(self.metric, evidence, named))
 
 
 @dataclass(frozen=True)
@@ -187,21 +167,13 @@ class Steadier:
     metric: str = "test_accuracy"
 
     def __call__(self, evidence: Evidence) -> Finding:
-        drops = {
-            label: Sample.of(
-                {
-                    seed: _drop(series(h, self.metric)[1])
-                    for seed, h in evidence.histories[label].items()
-                }
-            )
-            for label in (self.ours, self.rival)
-        }
-        own, other = (_late_spread(evidence, label, self.metric) for label in drops)
+        both = {label: evidence.curves[label] for label in (self.ours, self.rival)}
+        drops = samples(both, lambda curve: _drop(curve.series(self.metric)[1].tolist()))
+        own, other, spreads = _late_spreads(evidence, self.metric, *both)
         outcomes = [drops[self.ours].is_below(drops[self.rival]), 1 if own < other else -1]
         numbers = (
             f"greatest drop of the {_words(self.metric)} below its best before: {_listing(drops)}; "
-            f"its spread over seeds in the second half: {self.ours} {own:.2g}, {self.rival} "
-            f"{other:.2g}"
+            f"{spreads}"
         )
         return Finding(Verdict.of(outcomes), numbers)
 
@@ -228,16 +200,11 @@ class GainFalls:
         return Finding(Verdict.of(outcomes), f"{what}: {_listing(gains)}")
 
     def _gain(self, evidence: Evidence) -> Sample:
-        falls = _falls(evidence.histories, self.metric)
-        gains = {}
-        for seed, fall in falls.items():
-            means = {
-                label: mean_over_time(runs[seed], self.metric, evidence.seconds)
-                for label, runs in evidence.histories.items()
-            }
-            own = means.pop(self.ours)
-            gains[seed] = (min(means.values()) - own) / fall
-        return Sample.of(gains)
+        means = averages(evidence.curves, self.metric, evidence.seconds)
+        own = means.pop(self.ours).values
+        best = map(min, zip(*(sample.values for sample in means.values()), strict=True))
+        falls = _falls(evidence, self.metric)
+        return Sample(tuple((b - o) / f for b, o, f in zip(best, own, falls, strict=True)))
 
 
 def _against_all(ours: str, samples: Mapping[str, Sample]) -> int:
@@ -247,28 +214,22 @@ def _against_all(ours: str, samples: Mapping[str, Sample]) -> int:
     return -1 if -1 in outcomes else 0 if 0 in outcomes else 1
 
 
-def _averages(evidence: Evidence, metric: str) -> dict[str, Sample]:
-    return {
-        label: Sample.of(
-            {seed: mean_over_time(h, metric, evidence.seconds) for seed, h in runs.items()}
-        )
-        for label, runs in evidence.histories.items()
-    }
+def _falls(evidence: Evidence, metric: str) -> list[float]:
+    """For each seed, from the start to the lowest value that any run reached."""
+    return [start - lowest for start, lowest in extents(evidence.curves, metric)]
 
 
-def _falls(histories: Histories, metric: str) -> dict[int, float]:
-    """By seed, from the start to the lowest value that any run reached."""
-    seeds = next(iter(histories.values()))
-    values = {
-        seed: [series(runs[seed], metric)[1] for runs in histories.values()] for seed in seeds
-    }
-    return {seed: max(v[0] for v in runs) - min(map(min, runs)) for seed, runs in values.items()}
+def _late_spreads(evidence: Evidence, metric: str, *pair: str) -> tuple[float, float, str]:
+    """The mean spread over seeds in the second half of the time, of two labels and in words."""
+    times = evidence.seconds * np.linspace(0.5, 1.0, 11)
 
+    def spread(label: str) -> float:
+        runs = [held(*curve.series(metric), times).tolist() for curve in evidence.curves[label]]
+        return statistics.fmean(Sample(seeds).spread for seeds in zip(*runs, strict=True))
 
-def _late_spread(evidence: Evidence, label: str, metric: str) -> float:
-    times = [evidence.seconds * (0.5 + 0.05 * i) for i in range(11)]
-    runs = [values_at(h, metric, times) for h in evidence.histories[label].values()]
-    return statistics.fmean(Sample(seeds).spread for seeds in zip(*runs, strict=True))
+    one, two = map(spread, pair)
+    words = f"{pair[0]} {one:.2g}, {pair[1]} {two:.2g}"
+    return one, two, f"its spread over seeds in the second half: {words}"
 
 
 def _drop(values: list[float]) -> float:
@@ -282,6 +243,14 @@ def _negative(sample: Sample) -> Sample:
 
 def _listing(samples: Mapping[str, Sample]) -> str:
     return ", ".join(f"{label} {sample}" for label, sample in samples.items())
+
+
+def _at_end(metric: str, evidence: Evidence, samples: Mapping[str, Sample]) -> str:
+    return f"{_words(metric)} after {evidence.seconds:g} s: {_listing(samples)}"
+
+
+def _over_time(metric: str, evidence: Evidence, samples: Mapping[str, Sample]) -> str:
+    return f"mean {_words(metric)} over {evidence.seconds:g} s: {_listing(samples)}"
 
 
 def _words(metric: str) -> str:

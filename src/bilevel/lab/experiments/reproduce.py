@@ -6,8 +6,9 @@ from pathlib import Path
 
 from bilevel.durable.files import write_text
 from bilevel.lab.experiments.experiment import load
-from bilevel.lab.experiments.runner import Notify, run_experiment
+from bilevel.lab.experiments.runner import run_experiment
 from bilevel.lab.experiments.verdicts import Evidence, Figure, Row, to_json, to_markdown
+from bilevel.lab.notify import Notify, silent
 
 
 def reproduce(
@@ -17,7 +18,7 @@ def reproduce(
     *,
     seeds: int | None = None,
     seconds: float | None = None,
-    notify: Notify = lambda what, done, total: None,
+    notify: Notify = silent,
 ) -> list[Row]:
     """Run what is not yet done of a figure's experiments, and judge its claims.
 
@@ -37,9 +38,9 @@ def reproduce(
     evidence = {}
     for experiment in experiments:
         results = run_experiment(experiment, folder / experiment.name, command, notify)
-        histories = results.histories(experiment)
-        last = max(h[-1]["seconds"] for runs in histories.values() for h in runs.values())
-        evidence[experiment.name] = Evidence.within(histories, experiment.budget.seconds or last)
+        curves = results.begun(experiment)
+        last = max(curve.last("seconds") for seeds in curves.values() for curve in seeds)
+        evidence[experiment.name] = Evidence.within(curves, experiment.budget.seconds or last)
     rows = figure.judge(evidence)
     for name in figure.experiments:
         own = [row for row in rows if name in row.experiment.split(", ")]

@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from bilevel.algorithms import DoubleLoop
+from bilevel.algorithms import Algorithm
 from bilevel.durable import interruption
 from bilevel.errors import UserError
 from bilevel.lab.experiments.experiment import Budget, Experiment
-from bilevel.lab.experiments.folder import Beginning, RunFolder, RunLog
+from bilevel.lab.notify import Notify, silent
+from bilevel.lab.run_folder import Folder
+from bilevel.lab.run_log import Beginning, RunLog
 from bilevel.lab.tasks.base import Instance, Measure, Task
-from bilevel.numerics.vectors import norm
 from bilevel.oracles import Counts
 from bilevel.problem.peers import Alone, Peers
 from bilevel.problem.problem import Problem
@@ -28,7 +30,6 @@ from bilevel.runs.minimize import Progress, minimize
 from bilevel.runs.progress import Callback
 from bilevel.runs.result import Past, Result, Status
 
-Notify = Callable[[str, float, int], None]  # what runs, how many runs are done, of how many
 NEVER = 10**12  # steps
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 _GROWTH = 1.1  # from one evaluation to the next, in seconds or steps
@@ -41,9 +42,9 @@ def run_experiment(
     experiment: Experiment,
     folder: Path,
     command: str,
-    notify: Notify = lambda what, done, total: None,
+    notify: Notify = silent,
     peers: Peers | None = None,
-) -> RunFolder:
+) -> Folder:
     """Run what is not yet done of an experiment.
 
     An interrupted run goes on from its last checkpoint. Algorithms take turns on one seed
@@ -51,7 +52,7 @@ def run_experiment(
 
     Args:
         experiment: what to run.
-        folder: where its results go; see `bilevel.lab.experiments.folder`.
+        folder: where its results go; see `bilevel.lab.run_folder`.
         command: what the user typed, for the record.
         notify: told of the progress.
         peers: the processes that share each run's rows, of which this one leads; the others call
@@ -61,7 +62,7 @@ def run_experiment(
         Interrupted: a signal ended it inside `bilevel.interruption.graceful()`.
         UserError: the folder cannot be written to, is in use, or holds another experiment.
     """
-    results = RunFolder(folder)
+    results = Folder(folder)
     with results.locked(), torch_threads(experiment.threads):
         results.open(experiment, command)
         _run_all(experiment, results, notify, peers or Alone())
@@ -78,7 +79,7 @@ def follow_experiment(experiment: Experiment, peers: Peers) -> None:
                     continue
                 interruption.current().check()
                 problem = shard(experiment.task(contestant).build(data, seed).problem, peers)
-                result = _minimize(problem, contestant.make(), seed, experiment.budget)
+                result = minimize_within(experiment.budget, problem, contestant.make(), seed)
                 if result.status is Status.INTERRUPTED:
                     interruption.current().check()
                     return
@@ -86,7 +87,7 @@ def follow_experiment(experiment: Experiment, peers: Peers) -> None:
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Let torch use so many threads inside; None changes nothing."""
+    """Inside, torch uses this many threads; None changes nothing."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -95,31 +96,26 @@ def torch_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _run_all(experiment: Experiment, results: RunFolder, notify: Notify, peers: Peers) -> None:
+def _run_all(experiment: Experiment, results: Folder, notify: Notify, peers: Peers) -> None:
     data = experiment.task().load(experiment.data)
     total, done = len(experiment.seeds) * len(experiment.algorithms), 0
     for seed in experiment.seeds:
         built: dict[Task, Instance] = {}
         for contestant in experiment.algorithms:
             log = results.log(contestant.label, seed)
-            tell = functools.partial(
-                _tell, notify, f"{experiment.name}: {contestant.label}, seed {seed}", done, total
-            )
+            name = f"{experiment.name}: {contestant.label}, seed {seed}"
+
+            def tell(spent: float, name: str = name, now: int = done) -> None:
+                notify(name, now + spent, total)
+
             if peers.told(not log.done):
                 task = experiment.task(contestant)
                 interruption.current().check()
                 if task not in built:
                     whole = task.build(data, seed)
                     built[task] = replace(whole, problem=shard(whole.problem, peers))
-                result = run_one(
-                    built[task],
-                    contestant.make(),
-                    seed,
-                    experiment.budget,
-                    log,
-                    tell,
-                    CLOCKS[experiment.clock],
-                )
+                clock, budget = CLOCKS[experiment.clock], experiment.budget
+                result = run_one(built[task], contestant.make(), seed, budget, log, tell, clock)
                 if result.status is Status.INTERRUPTED:
                     interruption.current().check()
             tell(1.0)
@@ -128,7 +124,7 @@ def _run_all(experiment: Experiment, results: RunFolder, notify: Notify, peers: 
 
 def run_one(
     instance: Instance,
-    algorithm: DoubleLoop,
+    algorithm: Algorithm,
     seed: int,
     budget: Budget,
     log: RunLog,
@@ -159,8 +155,9 @@ def run_one(
     if start.last is None:
         x0 = problem.x_structure.unflatten(problem.x0)
         recorder.write(0, 0.0, None, Counts(), x0, problem.y_structure.unflatten(problem.y0))
-    callbacks: list[Callback] = [recorder]
-    result = _minimize(problem, algorithm, seed, budget, callbacks, start.past, clock)
+    result = minimize_within(
+        budget, problem, algorithm, seed, [recorder], after=start.past, clock=clock
+    )
     if result.status is Status.INTERRUPTED:
         log.save(replace(result.past, history=()), identity)
         return result
@@ -169,26 +166,18 @@ def run_one(
     return result
 
 
-def _minimize(
-    problem: Problem,
-    algorithm: DoubleLoop,
-    seed: int,
+def minimize_within(
     budget: Budget,
+    problem: Problem,
+    algorithm: Algorithm,
+    seed: int,
     callbacks: Iterable[Callback] = (),
-    after: Past | None = None,
-    clock: Callable[[], float] = time.perf_counter,
+    **more: Any,
 ) -> Result:
-    return minimize(
-        problem,
-        algorithm,
-        steps=budget.steps or NEVER,
-        seconds=budget.seconds,
-        seed=seed,
-        callbacks=callbacks,
-        evaluate_every=NEVER,
-        after=after,
-        clock=clock,
-    )
+    """`minimize` until a budget is spent; only the callbacks evaluate anything."""
+    more |= {"seed": seed, "callbacks": callbacks, "evaluate_every": NEVER}
+    steps, seconds = budget.steps or NEVER, budget.seconds
+    return minimize(problem, algorithm, steps=steps, seconds=seconds, **more)
 
 
 class Recorder:
@@ -222,9 +211,10 @@ class Recorder:
 
     def finish(self, result: Result) -> None:
         """Measure where the run has ended, unless that was done."""
-        past, h = result.past, result.state.hypergradient
-        if past.state.step > self._last_step and h is not None:
-            self.write(past.state.step, past.seconds, norm(h), past.counts, result.x, result.y)
+        past = result.past
+        if past.state.step > self._last_step and past.history:
+            size = past.history[-1].hypergradient_norm
+            self.write(past.state.step, past.seconds, size, past.counts, result.x, result.y)
 
     def write(
         self,
@@ -252,7 +242,3 @@ class Recorder:
             return waited >= _LONGEST or step >= self._last_step * _GROWTH
         pause = max(self._last_seconds * (_GROWTH - 1), self._budget.seconds * _FINEST)
         return waited >= min(pause, _LONGEST)
-
-
-def _tell(notify: Notify, what: str, done: int, total: int, spent: float) -> None:
-    notify(what, done + spent, total)

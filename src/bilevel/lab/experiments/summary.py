@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import math
-
-from bilevel.lab.experiments.curves import Histories, Sample, finals
-
-_COLUMNS = ("validation_loss", "test_loss", "test_accuracy", "detection_auc")
+from bilevel.lab.curves import Curves, finals
+from bilevel.lab.quantities import METRICS
+from bilevel.lab.text_table import aligned
 
 
-def summary(histories: Histories) -> str:
+def summary(curves: Curves) -> str:
     """A line for each label: steps, and the last values, as mean ± spread over seeds.
 
     Example:
-        >>> line = {"seconds": 0.0, "step": 3, "validation_loss": 2.0, "test_accuracy": 0.5}
-        >>> print(summary({"hoag": {0: [line]}}))
+        >>> import numpy as np
+        >>> from bilevel.lab.curves import Curve
+        >>> columns = {"step": [3], "seconds": [0], "validation_loss": [2], "test_accuracy": [0.5]}
+        >>> line = {name: np.array(values, float) for name, values in columns.items()}
+        >>> print(summary({"hoag": [Curve("hoag", 0, line)]}))
         label   steps   validation loss   test accuracy
         hoag    3       2 ± 0             0.5 ± 0
     """
-    lines = [line for runs in histories.values() for history in runs.values() for line in history]
-    columns = [name for name in _COLUMNS if all(name in line for line in lines)]
-    ends = {name: finals(histories, name, math.inf) for name in columns}
-    rows = [["label", "steps", *(name.replace("_", " ") for name in columns)]]
-    for label, runs in histories.items():
-        steps = Sample(tuple(float(history[-1]["step"]) for history in runs.values())).mean
-        rows.append([label, f"{steps:.0f}", *(str(ends[name][label]) for name in columns)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+    known = set.intersection(*(set(c.columns) for seeds in curves.values() for c in seeds))
+    names = [metric.column for metric in METRICS if metric.headline and metric.column in known]
+    steps, *ends = (finals(curves, name) for name in ("step", *names))
+    rows = [["label", "steps", *(name.replace("_", " ") for name in names)]]
+    rows += [
+        [label, f"{steps[label].mean:.0f}", *(str(end[label]) for end in ends)] for label in curves
+    ]
+    return aligned(rows)

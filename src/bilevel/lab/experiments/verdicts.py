@@ -6,8 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from bilevel.lab.experiments.curves import Histories
+if TYPE_CHECKING:  # the help of `bilevel reproduce` needs the figures' names, and no NumPy
+    from bilevel.lab.curves import Curves
 
 
 class Verdict(StrEnum):
@@ -35,28 +37,22 @@ class Evidence:
     """The runs of one experiment.
 
     Args:
-        histories: the lines of each run, by label and seed.
+        curves: of each run, by label.
         seconds: the budget of a run.
     """
 
-    histories: Histories
+    curves: Curves
     seconds: float
 
     @staticmethod
-    def within(histories: Histories, seconds: float) -> Evidence:
+    def within(curves: Curves, seconds: float) -> Evidence:
         """Only what was measured in time: a step that ends after the budget does not count."""
-        kept = {
-            label: {
-                seed: [line for line in history if line["seconds"] <= seconds]
-                for seed, history in runs.items()
-            }
-            for label, runs in histories.items()
-        }
+        kept = {label: [c.within(seconds) for c in seeds] for label, seeds in curves.items()}
         return Evidence(kept, seconds)
 
     @property
     def seeds(self) -> int:
-        return min(len(runs) for runs in self.histories.values())
+        return min(map(len, self.curves.values()))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import optuna
 from optuna.exceptions import OptunaError, StorageInternalError
@@ -61,7 +60,7 @@ def shown(address: str) -> str:
 def _open(address: str) -> RDBStorage:
     try:
         url = make_url(address)
-        return _connect(address, _settings(url))
+        return _connect(url)
     except ImportError as error:
         package = url.get_driver_name()
         extra = "[binary]" if package == "psycopg" else ""
@@ -74,25 +73,19 @@ def _open(address: str) -> RDBStorage:
         ) from error
 
 
-def _connect(address: str, settings: dict[str, Any]) -> RDBStorage:
-    for _ in range(_TRIES - 1):
+def _connect(url: URL) -> RDBStorage:
+    waiting = _WAITING.get(url.get_backend_name(), {})
+    settings = {"connect_args": waiting, "pool_pre_ping": True}  # a server may have been restarted
+    for tries_left in reversed(range(_TRIES)):
         try:
-            return RDBStorage(address, engine_kwargs=settings)
+            return RDBStorage(url.render_as_string(hide_password=False), engine_kwargs=settings)
         except SQLAlchemyError as error:
-            if not _was_made_by_another(error):
+            # Workers that are started together on a new storage all make its tables.
+            made_by_another = isinstance(error, IntegrityError) or "already exists" in str(error)
+            if not made_by_another or not tries_left:
                 raise
             time.sleep(random.uniform(0, _PAUSE))
-    return RDBStorage(address, engine_kwargs=settings)
-
-
-def _was_made_by_another(error: SQLAlchemyError) -> bool:
-    """Workers that are started together on a new storage all make its tables."""
-    return isinstance(error, IntegrityError) or "already exists" in str(error)
-
-
-def _settings(url: URL) -> dict[str, Any]:
-    waiting = _WAITING.get(url.get_backend_name(), {})
-    return {"connect_args": waiting, "pool_pre_ping": True}  # a server may have been restarted
+    raise AssertionError("the last try returns or raises")
 
 
 def _reason(error: BaseException) -> str:

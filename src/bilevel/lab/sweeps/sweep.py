@@ -9,32 +9,31 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import optuna
 from optuna.storages import BaseStorage
 
-from bilevel.algorithms import DoubleLoop
+from bilevel.algorithms import Algorithm
 from bilevel.errors import UserError
 from bilevel.lab.experiments.experiment import Budget, Contestant, Experiment
-from bilevel.lab.experiments.runner import NEVER, torch_threads
+from bilevel.lab.experiments.runner import minimize_within, torch_threads
+from bilevel.lab.notify import Notify, silent
+from bilevel.lab.quantities import LOSS
 from bilevel.lab.sweeps.shared_trials import Pulse, SharedTrials
 from bilevel.lab.sweeps.storage import opened
 from bilevel.lab.tasks import Instance
-from bilevel.lab.tasks.few_shot import FewShot
-from bilevel.runs.minimize import Progress, minimize
+from bilevel.runs.progress import Progress
 from bilevel.runs.result import Status
 
-METRIC = "validation_loss"  # what may be looked at to choose: the test rows may not
-Notify = Callable[[str, float, int], None]
+METRIC = LOSS.column  # what may be looked at to choose: the test rows may not
 _PAUSE = 0.2  # seconds between two looks at what others do
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best settings that were found for a label, among so many trials."""
+    """The best settings that were found for a label, and in how many trials."""
 
     settings: dict[str, Any]
     loss: float
@@ -45,7 +44,7 @@ def sweep(
     experiment: Experiment,
     storage: str,
     trials: int | None = None,
-    notify: Notify = lambda what, done, total: None,
+    notify: Notify = silent,
     pulse: Pulse = Pulse(),  # noqa: B008 - it cannot be changed
 ) -> dict[str, Best]:
     """Find, for each label of the `sweep` table, the choices with the lowest validation loss.
@@ -67,11 +66,11 @@ def sweep(
     Returns:
         The best settings by label.
     """
-    if experiment.problem["kind"] == FewShot.kind:
-        raise UserError(f"{experiment.name}: few-shot problems have no {METRIC} to choose by")
     if not experiment.sweep:
         raise UserError(f"{experiment.name} has no [sweep.LABEL] table: say what to choose from")
     task = experiment.task()
+    if not task.has_validation:
+        raise UserError(f"{experiment.name}: {task.kind} problems have no {METRIC} to choose by")
     instance = task.build(task.load(experiment.data), experiment.seeds[0])
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with torch_threads(experiment.threads), opened(storage) as store:
@@ -153,7 +152,7 @@ class _Search:
         self._study.set_user_attr("experiment", ours)
 
 
-def loss_after(instance: Instance, algorithm: DoubleLoop, seed: int, budget: Budget) -> float:
+def loss_after(instance: Instance, algorithm: Algorithm, seed: int, budget: Budget) -> float:
     """The validation loss where a run stands when its budget is spent; infinite if it diverged."""
     problem = instance.problem
     last = problem.x_structure.unflatten(problem.x0), problem.y_structure.unflatten(problem.y0)
@@ -163,15 +162,7 @@ def loss_after(instance: Instance, algorithm: DoubleLoop, seed: int, budget: Bud
         if budget.seconds is None or progress.record.seconds <= budget.seconds:
             last = progress.x, progress.y
 
-    result = minimize(
-        problem,
-        algorithm,
-        steps=budget.steps or NEVER,
-        seconds=budget.seconds,
-        seed=seed,
-        callbacks=[keep],
-        evaluate_every=NEVER,
-    )
+    result = minimize_within(budget, problem, algorithm, seed, [keep])
     loss = instance.measure(*last)[METRIC]
     return loss if math.isfinite(loss) and result.status != Status.DIVERGED else math.inf
 

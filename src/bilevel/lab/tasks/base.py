@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bilevel.algorithms import DoubleLoop
+from bilevel.algorithms import Algorithm
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
 
@@ -27,9 +27,9 @@ class Instance:
 
     problem: Problem
     measure: Measure
-    measure_adapted: Callable[[DoubleLoop, int], Measure] | None = None
+    measure_adapted: Callable[[Algorithm, int], Measure] | None = None
 
-    def measure_after(self, algorithm: DoubleLoop, step: int) -> Measure:
+    def measure_after(self, algorithm: Algorithm, step: int) -> Measure:
         """What measures x and y after outer step `step` of an algorithm."""
         adapted = self.measure_adapted
         return self.measure if adapted is None else adapted(algorithm, step)
@@ -43,6 +43,7 @@ class Task(ABC):
     """
 
     kind: ClassVar[str]
+    has_validation: ClassVar[bool] = True  # whether validation_loss is among its measures
 
     @abstractmethod
     def load(self, data: str) -> Any:

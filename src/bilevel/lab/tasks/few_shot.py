@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bilevel.algorithms import DoubleLoop
+from bilevel.algorithms import Algorithm
 from bilevel.apps.few_shot import FourBlocks, Tasks, accuracy, few_shot_problem
 from bilevel.apps.few_shot.learners import LearnedHead, Learner, RandomHead, WholeNetwork, ZeroHead
 from bilevel.apps.few_shot.tasks import ENDLESS
@@ -39,6 +39,7 @@ class FewShot(Task):
     """
 
     kind: ClassVar[str] = "few-shot"
+    has_validation: ClassVar[bool] = False
 
     ways: int = 5
     shots: int = 5
@@ -70,7 +71,7 @@ class FewShot(Task):
             for part, images in parts.items()
         }
 
-        def measure_adapted(algorithm: DoubleLoop, step: int) -> Measure:
+        def measure_adapted(algorithm: Algorithm, step: int) -> Measure:
             return lambda x, y: {
                 f"{part}_accuracy": accuracy(
                     problem, algorithm, x, self.measured_tasks, step=step

@@ -1,4 +1,4 @@
-"""Data hyper-cleaning: one weight a training row, learned on rows whose labels are right."""
+"""Data hyper-cleaning: a weight for each training row, learned on rows with right labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from bilevel.datasets import Dataset, corrupt, load
 from bilevel.errors import UserError
 from bilevel.lab.tasks.base import Instance, Task
 from bilevel.lab.tasks.scores import auc, model_scores
-from bilevel.models.softmax.form import Ridge, SigmoidWeights, add_bias, softmax_problem
+from bilevel.models.softmax.form import Ridge, SigmoidWeights
+from bilevel.models.softmax.problem import add_bias, softmax_problem
 from bilevel.problem.structure import Variables
 
 

@@ -1,4 +1,4 @@
-"""Per-feature regularisation: one L2 penalty a feature, learned on half of the training rows."""
+"""Per-feature regularisation: an L2 penalty for each feature, learned on half of the rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from torch import Tensor
 from bilevel.arguments import positive
 from bilevel.datasets import Dataset, load
 from bilevel.lab.tasks.base import Instance, Task
-from bilevel.lab.tasks.scores import Part, model_scores
-from bilevel.models.softmax.form import PerFeature, softmax_problem
+from bilevel.lab.tasks.scores import LabelledRows, model_scores
+from bilevel.models.softmax.form import PerFeature
+from bilevel.models.softmax.problem import softmax_problem
 from bilevel.problem.sources import torch_csr
 from bilevel.problem.structure import Variables
 
@@ -73,6 +74,6 @@ class PerFeatureRegularisation(Task):
         return Instance(problem, measure)
 
 
-def _part(X: object, labels: object) -> Part:
+def _part(X: object, labels: object) -> LabelledRows:
     rows = torch_csr(csr_array(X)) if issparse(X) else torch.as_tensor(X)
     return rows, torch.as_tensor(labels)

@@ -11,10 +11,10 @@ from scipy.stats import rankdata
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-Part = tuple[Tensor, Tensor]  # rows, dense or CSR, and their labels
+LabelledRows = tuple[Tensor, Tensor]  # rows, dense or CSR, and their labels
 
 
-def model_scores(W: Tensor, parts: Mapping[str, Part]) -> dict[str, float]:
+def model_scores(W: Tensor, parts: Mapping[str, LabelledRows]) -> dict[str, float]:
     """The mean cross-entropy and the accuracy of softmax(XW) on each part.
 
     Example:

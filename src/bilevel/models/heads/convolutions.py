@@ -6,14 +6,14 @@ Tensors are (images, height, width, channels); weights (filters, channels, 3, 3)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import conv2d
 
 from bilevel.kernels import threads, winograd
-from bilevel.kernels.lanes import padded
+from bilevel.kernels.registers import padded
 
 _REGISTER = 32  # bytes
 
@@ -76,9 +76,15 @@ class ByTiles(Convolution):
         if of_A is not None:
             self._convolve(of_Z, self._weight.flip(2, 3).transpose(0, 1), of_A)
         filters, channels = self._weight.shape[:2]
-        sums = A.new_zeros(threads.of_kernel(), 16, channels * filters)
-        of_each = sums.flatten(1).numpy()
-        self._run(winograd.correlate, A, of_Z, of_each, (*A.shape, filters))
+        # Each thread has sums of its own.
+        parts = threads.parts(winograd.tiles(*A.shape[:3]), threads.count())
+        sums = A.new_zeros(len(parts), 16, channels * filters)
+        given, shape = (A.numpy().reshape(-1), of_Z.numpy().reshape(-1)), (*A.shape[1:], filters)
+        calls = [
+            partial(winograd.correlate, *given, own.view(-1).numpy(), shape, *self._lanes, *part)
+            for own, part in zip(sums, parts, strict=True)
+        ]
+        threads.run(calls)
         found = self._GG.T @ sums.sum(0)
         return found.reshape(3, 3, channels, filters).permute(3, 2, 0, 1)
 
@@ -87,11 +93,9 @@ class ByTiles(Convolution):
         wide = len(self._lanes[1][0])
         factors = self._GG @ weight.permute(2, 3, 1, 0).reshape(9, -1)
         blocks = factors.reshape(16, channels, filters // wide, wide).transpose(1, 2).contiguous()
-        self._run(winograd.convolve, A, blocks, Z.view(-1).numpy(), (*A.shape, filters))
-
-    def _run(self, kernel: Any, A: Tensor, other: Tensor, out: Any, shape: tuple[int, ...]) -> None:
-        given = (tensor.numpy().reshape(-1) for tensor in (A, other))
-        kernel(*given, out, shape, *self._lanes, threads.of_kernel())
+        arrays = (tensor.numpy().reshape(-1) for tensor in (A, blocks, Z))
+        given = *arrays, (*A.shape[1:], filters), *self._lanes
+        threads.share(winograd.tiles(*A.shape[:3]), winograd.convolve, *given)
 
 
 _G = torch.tensor([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], dtype=torch.float64)

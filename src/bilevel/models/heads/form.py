@@ -1,4 +1,4 @@
-"""Few-shot learning as a bilevel problem: an embedding φ outside, a linear head a task inside.
+"""Few-shot learning as a bilevel problem: an embedding φ outside, a linear head per task inside.
 
     g(φ, W) = Σ_i (1/n) Σ_{j in S_i} ℓ(W_i' z_ij, b_j) + r ‖W_i‖²
     f(φ, W) = (1/T) Σ_i (1/m) Σ_{j in D_i} ℓ(W_i' z_ij, b_j),      z_ij = (φ(image_ij), 1)
@@ -6,7 +6,7 @@
 Task i has support images S_i and query images D_i of a few classes; ℓ is the cross-entropy. The
 inner loss is a sum over tasks, where the paper has their mean: the heads W_i are the same, and the
 step size of a head is then its own, whatever the number of tasks. The losses here are plain torch
-functions; `bilevel.oracles.HeadOracle` knows their derivatives by W in closed form.
+functions; `HeadOracle` knows their derivatives by W in closed form.
 
 Reference: Ji, Yang & Liang, ICML 2021, Section 5.
 """

@@ -1,70 +1,56 @@
-"""Whole networks that adapt, one a task (MAML): automatic differentiation of one task at a time."""
+"""Whole networks that adapt, one per task (MAML): autograd of one task at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from bilevel.models.heads.form import NetworkForm
+from bilevel.models.heads.tasks import TaskOracle
 from bilevel.oracles.autograd import AutogradOracle
-from bilevel.oracles.base import Linearization, Oracle
+from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Start
 from bilevel.problem.problem import Problem
 from bilevel.problem.sources import Rows
 
 
-class NetworkOracle(Oracle):
-    """The derivatives of `NetworkForm`: g is a sum over tasks, f a mean, and x is but the start.
+class NetworkOracle(TaskOracle):
+    """The derivatives of `NetworkForm`: g is a sum over tasks, f a mean, and x only the start.
 
     The memory is that of one task's graph, whatever the number of tasks.
 
     Args:
-        problem: made by `bilevel.few_shot.few_shot_problem`.
+        form: the losses.
+        problem: the same as a problem.
     """
 
-    def __init__(self, problem: Problem, seed: int = 0) -> None:
+    def __init__(self, form: NetworkForm, problem: Problem, seed: int = 0) -> None:
+        self.form, self._data = form, problem.inner_data
         self._one = AutogradOracle(problem, seed)
         self.x_size, self.y_size = self._one.x_size, self._one.y_size
         self.inner_rows, self.outer_rows = self._one.inner_rows, self._one.outer_rows
-        self.shared_batch, self.chunk = problem.shared_batch, problem.chunk
         self.seed, self.dtype, self.device = seed, problem.dtype, problem.device
 
-    def outer_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        return torch.stack([self._one.outer_value(x, y, i) for i in self._each(rows)]).mean()
+    def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
+        return _NetworksOuter([self._one.outer(x, y, i) for i in self._each(rows)], x, y)
 
-    def inner_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        return torch.stack([self._one.inner_value(x, y, i) for i in self._each(rows)]).sum()
+    def inner(self, x: Tensor, y: Tensor, rows: Rows = None) -> Inner:
+        return _NetworksInner([self._one.inner(x, y, i) for i in self._each(rows)], x, y)
 
-    def outer_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> tuple[Tensor, Tensor]:
-        total, tasks = torch.zeros_like(y), self._each(rows)
-        for i in tasks:
-            total.add_(self._one.outer_gradient(x, y, i)[1])
-        return torch.zeros_like(x), total.div_(len(tasks))
+    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
+        return _NetworksLinear(self._one, x, y, self._each(rows))
 
-    def inner_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        return self.inner_value_and_gradient(x, y, rows)[1]
-
-    def inner_value_and_gradient(
-        self, x: Tensor, y: Tensor, rows: Rows = None
-    ) -> tuple[Tensor, Tensor]:
-        value, gradient = y.new_zeros(()), torch.zeros_like(y)
-        for i in self._each(rows):
-            of_task = self._one.inner_value_and_gradient(x, y, i)
-            value.add_(of_task[0])
-            gradient.add_(of_task[1])
-        return value, gradient
-
-    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linearization:
-        return _NetworkLinearization(self._one, x, y, self._each(rows))
-
-    def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
-        return covector
-
-    def start(self, x: Tensor, y: Tensor) -> Tensor:
+    def start(self, x: Tensor, y: Tensor, rows: Rows = None) -> Start:
         return self._one.start(x, y)
 
-    def pull_start(self, x: Tensor, r: Tensor, rows: Rows = None) -> Tensor:
-        return self._one.pull_start(x, r)
+    def query_logits(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
+        form, data = self.form, self._data
+        assert data is not None
+        tasks = torch.arange(len(data)) if rows is None else rows
+        with torch.no_grad():
+            own = y.view(form.heads, -1)[tasks % form.heads]
+            return form.logits(own, data.rows(tasks)[:, form.shape.support :])
 
     def _each(self, rows: Rows) -> list[Tensor]:
         """The tasks, one at a time."""
@@ -72,14 +58,57 @@ class NetworkOracle(Oracle):
         return list(torch.split(everyone, 1))
 
 
-class _NetworkLinearization(Linearization):
+class _NetworksOuter(Outer):
+    def __init__(self, tasks: Sequence[Outer], x: Tensor, y: Tensor) -> None:
+        self._tasks, self._x, self._y = tasks, x, y
+
+    def value(self) -> Tensor:
+        return torch.stack([task.value() for task in self._tasks]).mean()
+
+    def gradient(self) -> tuple[Tensor, Tensor]:
+        total = torch.zeros_like(self._y)
+        for task in self._tasks:
+            total.add_(task.gradient()[1])
+        return torch.zeros_like(self._x), total.div_(len(self._tasks))
+
+
+class _NetworksInner(Inner):
+    def __init__(self, tasks: Sequence[Inner], x: Tensor, y: Tensor) -> None:
+        self._tasks, self._x, self._y = tasks, x, y
+
+    def value(self) -> Tensor:
+        return torch.stack([task.value() for task in self._tasks]).sum()
+
+    def gradient(self) -> Tensor:
+        return self.value_and_gradient()[1]
+
+    def value_and_gradient(self) -> tuple[Tensor, Tensor]:
+        value, gradient = self._y.new_zeros(()), torch.zeros_like(self._y)
+        for task in self._tasks:
+            of_task = task.value_and_gradient()
+            value.add_(of_task[0])
+            gradient.add_(of_task[1])
+        return value, gradient
+
+    def gradient_x(self) -> Tensor:
+        return torch.zeros_like(self._x)
+
+
+class _NetworksLinear(Linear):
     """Each task's graph is made when a product asks for it, and then forgotten."""
 
     def __init__(self, one: Oracle, x: Tensor, y: Tensor, tasks: list[Tensor]) -> None:
         self._one, self._x, self._y, self._tasks = one, x, y, tasks
 
+    def value(self) -> Tensor:
+        points = (self._one.inner(self._x, self._y, i) for i in self._tasks)
+        return torch.stack([point.value() for point in points]).sum()
+
     def gradient(self) -> Tensor:
         return self._sum(lambda around: around.gradient())
+
+    def gradient_x(self) -> Tensor:
+        return torch.zeros_like(self._x)
 
     def hvp(self, v: Tensor) -> Tensor:
         return self._sum(lambda around: around.hvp(v))
@@ -87,13 +116,7 @@ class _NetworkLinearization(Linearization):
     def cross(self, v: Tensor) -> Tensor:
         return torch.zeros_like(self._x)
 
-    def diagonal(self) -> Tensor:
-        raise NotImplementedError("the Hessian of a network has no cheap diagonal: use CG without")
-
-    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
-        raise NotImplementedError("the Hessian of a network has no cheap inverse: use CG without")
-
-    def _sum(self, product: Callable[[Linearization], Tensor]) -> Tensor:
+    def _sum(self, product: Callable[[Linear], Tensor]) -> Tensor:
         total = torch.zeros_like(self._y)
         for i in self._tasks:
             total.add_(product(self._one.linearize(self._x, self._y, i)))

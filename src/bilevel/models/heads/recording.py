@@ -1,4 +1,4 @@
-"""Embeddings that know their own derivative, beside those that automatic differentiation serves."""
+"""Embeddings that know their own derivative, besides those that use automatic differentiation."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from bilevel.models.softmax.design import design
 from bilevel.models.softmax.form import Matrix, SoftmaxForm
 from bilevel.numerics.lanczos import extreme_eigenvalues
+from bilevel.problem.constants import Constant, Kind, Known
 from bilevel.problem.sources import scipy_csr
 from bilevel.problem.stored import StoredRows
-from bilevel.theory.constants import Constant, Kind, Known
 
 _PRODUCTS = 60  # enough for the largest eigenvalue of a Gram matrix to several digits
 
@@ -53,6 +53,16 @@ def softmax_constants(form: SoftmaxForm, x: Tensor, y: Tensor) -> Known:
         "tau": Constant(math.hypot(*(part[1] for part in parts)), Kind.BOUND, "for all W"),
         "tau_x": Constant(math.hypot(*(part[2] for part in parts)), Kind.BOUND, "at this W"),
     }
+
+
+def inner_curvature(form: SoftmaxForm) -> float:
+    """A bound on ‖∇²y g‖ for all W where no weight exceeds 1 (or what was given) and x's penalties
+    are at most exp(0)."""
+    given = form.weights if isinstance(form.weights, Tensor) else None
+    shape = form.penalty_shape
+    zero = None if shape is None else form.zeros(shape)
+    c = torch.as_tensor(form.penalty.coefficients(zero, form.zeros(form.shape)))
+    return 0.5 * _largest(form.train, given) + 2 * float(c.max())
 
 
 def _cross_parts(

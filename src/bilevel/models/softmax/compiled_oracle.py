@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bilevel.kernels import available
+from bilevel.kernels import usable
 from bilevel.models.softmax.form import SoftmaxForm
-from bilevel.models.softmax.oracle import SoftmaxLinearization, SoftmaxOracle, of_penalty
+from bilevel.models.softmax.oracle import SoftmaxOracle, SoftmaxPoint, of_penalty
 from bilevel.numerics.large_pages import copy_of
-from bilevel.oracles.base import Batched, Implicit, Linearization, Step, Sweep
+from bilevel.oracles.plans import Contract, Descend, Found, Implicit, Retrace, Sweep, Trace
+from bilevel.oracles.points import Inner, Linear, Outer, Plan
 from bilevel.problem.sources import Rows
 from bilevel.problem.stored.base import StoredRows
 
@@ -39,11 +40,11 @@ def worth_compiling(form: SoftmaxForm) -> bool:
     entries, most = (X._nnz(), _SPARSE_ROW) if sparse else (X.numel(), _DENSE_ROW)
     fits = X.dtype in _DTYPES and X.device.type == "cpu"
     small = form.classes * X.dtype.itemsize <= most
-    return fits and small and entries >= _WORTH and available()
+    return fits and small and entries >= _WORTH and usable()
 
 
 class CompiledSoftmaxOracle(SoftmaxOracle):
-    """`SoftmaxOracle` with X read once a derivative, and whole loops on small batches in one call.
+    """`SoftmaxOracle` with X read once per derivative, and loops on small batches in one call.
 
     Equal to it up to rounding.
     """
@@ -54,43 +55,43 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
 
         super().__init__(form, seed)
         self.kernels = Regression(form.train, form.train_labels, form.classes)
-        self._outer = Regression(form.validation, form.validation_labels, form.classes)
-        self._no_penalty = np.zeros(form.shape[0], self.kernels.dtype)
-        self._equal, self._logits = Weights.equal(self.kernels.dtype), Weights.logits
+        self.outer_kernels = Regression(form.validation, form.validation_labels, form.classes)
+        self.no_penalty = np.zeros(form.shape[0], self.kernels.dtype)
+        self.equal, self._logits = Weights.equal(self.kernels.dtype), Weights.logits
         given = form.weights
-        self._given = Weights.given(given.numpy()) if isinstance(given, Tensor) else self._equal
+        self._given = Weights.given(given.numpy()) if isinstance(given, Tensor) else self.equal
 
-    def outer_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        return self._outer.losses(y, rows).mean()
+    def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
+        return _CompiledOuter(self, x, y, rows)
 
-    def inner_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        return self._value_of(x, self._matrix(y), self.kernels.losses(y, rows), rows)
+    def inner(self, x: Tensor, y: Tensor, rows: Rows = None) -> Inner:
+        return _CompiledInner(self, x, y, rows)
 
-    def outer_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> tuple[Tensor, Tensor]:
-        s = self._outer.alone(rows).shares(self._equal)
-        return torch.zeros_like(x), self._outer.gradient(y, s, self._no_penalty, rows)
+    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
+        return _CompiledLinear(self, x, y, rows)
 
-    def inner_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        s = self.shares(x, self.kernels.alone(rows))
-        return self.kernels.gradient(y, s, self.penalties(x, y), rows)
+    def accelerate(self, plan: Plan[Any]) -> Any:
+        match plan:
+            case Descend():
+                return self._descend(plan)
+            case Trace():
+                return self._trace(plan)
+            case Retrace():
+                return self._retrace(plan)
+            case Contract():
+                return self._contract(plan)
+            case Implicit():
+                return self._implicit(plan)
+        return None
 
-    def inner_value_and_gradient(
-        self, x: Tensor, y: Tensor, rows: Rows = None
-    ) -> tuple[Tensor, Tensor]:
-        return self.inner_value(x, y, rows), self.inner_gradient(x, y, rows)
-
-    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linearization:
-        return _CompiledLinearization(self, x, y, rows)
-
-    def descend(self, x: Tensor, y: Tensor, steps: Sequence[Step]) -> Tensor:
+    def _descend(self, plan: Descend) -> Tensor | None:
+        x, y, steps = plan.x, plan.y, plan.steps
         rates, batches = [step.lr for step in steps], [step.rows for step in steps]
         if (loop := self.kernels.loop(batches)) is not None:
             return self.kernels.descend(y, loop, *self._weights(x, y, loop), rates)
-        if all(rows is None for rows in batches):
-            return self._descend(x, y, rates)
-        return super().descend(x, y, steps)
+        return self._descend_on_all(x, y, rates) if all(r is None for r in batches) else None
 
-    def _descend(self, x: Tensor, y: Tensor, rates: Sequence[float]) -> Tensor:
+    def _descend_on_all(self, x: Tensor, y: Tensor, rates: Sequence[float]) -> Tensor:
         """Steps on all rows: y − α(X'R + 2c∘y) is X'(−αR) + (1 − 2αc)∘y, in one pass."""
         s, c = self._weights(x, y, self.kernels.alone(None))
         y = copy_of(y)
@@ -98,65 +99,66 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
             self.kernels.gradient(y, s * -lr, 1 - lr * c, None, out=y)
         return y
 
-    def trace(self, x: Tensor, y: Tensor, steps: Sequence[Step]) -> Tensor:
-        loop = self.kernels.loop([step.rows for step in steps])
+    def _trace(self, plan: Trace) -> Tensor | None:
+        loop = self.kernels.loop([step.rows for step in plan.steps])
         if loop is None:
-            return super().trace(x, y, steps)
-        rates = [step.lr for step in steps]
-        return self.kernels.trace(y, loop, *self._weights(x, y, loop), rates)
+            return None
+        rates = [step.lr for step in plan.steps]
+        return self.kernels.trace(plan.y, loop, *self._weights(plan.x, plan.y, loop), rates)
 
-    def retrace(self, x: Tensor, path: Tensor, steps: Sequence[Step], sweep: Sweep) -> Sweep:
-        loop = self.kernels.loop([step.rows for step in steps])
+    def _retrace(self, plan: Retrace) -> Sweep | None:
+        x, sweep = plan.x, plan.sweep
+        loop = self.kernels.loop([step.rows for step in plan.steps])
         if loop is None:
-            return super().retrace(x, path, steps, sweep)
-        rates, weights = [step.lr for step in steps], self._weights(x, sweep.r, loop)
-        r, total, across, along = self.kernels.retrace(path, sweep.r, loop, *weights, rates)
+            return None
+        rates, weights = [step.lr for step in plan.steps], self._weights(x, sweep.r, loop)
+        r, total, across, along = self.kernels.retrace(plan.path, sweep.r, loop, *weights, rates)
         of_weights = of_penalties = None
         if self.form.weighted:
             s = x[: len(along)].sigmoid()
             of_weights = s * (1 - s) * along
         if self._fixed is None:
-            of_penalties = self._of_penalties(x, self._matrix(across))
+            of_penalties = self._of_penalties(x, across)
         crossed = self.assemble(of_weights, of_penalties)
         return Sweep(r, sweep.total + total, sweep.covector - crossed)
 
-    def contract(
-        self, x: Tensor, y: Tensor, r: Tensor, batches: Sequence[Rows], lr: float
-    ) -> tuple[Tensor, Tensor]:
-        if (loop := self.kernels.loop(batches)) is None:
-            return super().contract(x, y, r, batches, lr)
-        return self.kernels.contract(y, r, loop, *self._weights(x, y, loop), lr)
+    def _contract(self, plan: Contract) -> tuple[Tensor, Tensor] | None:
+        if (loop := self.kernels.loop(plan.batches)) is None:
+            return None
+        return self.kernels.contract(
+            plan.y, plan.r, loop, *self._weights(plan.x, plan.y, loop), plan.lr
+        )
 
-    def implicit(self, x: Tensor, y: Tensor, drawn: Batched) -> Implicit:
-        steps, series = drawn.steps, drawn.series
-        batches = [*(step.rows for step in steps), *series.batches, drawn.cross]
-        if (chain := self.kernels.chain(batches, self._outer)) is None:
-            return super().implicit(x, y, drawn)
+    def _implicit(self, plan: Implicit) -> Found | None:
+        x, steps, series = plan.x, plan.steps, plan.series
+        batches = [*(step.rows for step in steps), *series.batches, plan.cross]
+        if (chain := self.kernels.chain(batches, self.outer_kernels)) is None:
+            return None
         of_weights = of_penalties = None
         if self.form.weighted:
             of_weights = torch.zeros(len(self.train), dtype=x.dtype)
         y, v = self.kernels.implicit(
-            *(y, chain, self.row_weights_of(x), self.penalties(x, y)),
-            *([step.lr for step in steps], self._outer, drawn.outer),
+            *(plan.y, chain, self._row_weights(x), self.penalties(x, plan.y)),
+            *([step.lr for step in steps], self.outer_kernels, plan.outer),
             rate=series.lr,
             scale=series.scale,
             summed=series.summed,
-            crossed=self._no_penalty[:0] if of_weights is None else of_weights.numpy(),
+            crossed=self.no_penalty[:0] if of_weights is None else of_weights.numpy(),
         )
         if self._fixed is None:
-            of_penalties = -self._of_penalties(x, self._matrix(y) * self._matrix(v))
-        return Implicit(y, v, self.assemble(of_weights, of_penalties))
+            of_penalties = -self._of_penalties(x, y * v)
+        return Found(y, v, self.assemble(of_weights, of_penalties))
 
     def shares(self, x: Tensor, batches: Batches) -> Array:
         """s_i over the size of its batch, for the rows of these batches one after another."""
-        return batches.shares(self.row_weights_of(x))
+        return batches.shares(self._row_weights(x))
 
-    def row_weights_of(self, x: Tensor) -> Weights:
-        """s_i of all rows; x begins with their logits, if it holds them."""
+    def _row_weights(self, x: Tensor) -> Weights:
+        """s_i of all rows; x starts with their logits, if it holds them."""
         return self._logits(x.numpy()) if self.form.weighted else self._given
 
     def penalties(self, x: Tensor, y: Tensor) -> Array:
-        """2c as kernels take it: a number a feature, or a row a feature."""
+        """2c as kernels take it: for each feature a number or a row."""
         return self._laid_out(x, y) if self._fixed is None else self._fixed
 
     @cached_property
@@ -168,12 +170,13 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
         return self._laid_out(anything, anything.expand(self.y_size))
 
     def _laid_out(self, x: Tensor, y: Tensor) -> Array:
-        c2 = 2 * self.coefficients(x, self._matrix(y))
-        found: Array = c2.numpy() if isinstance(c2, Tensor) else np.full_like(self._no_penalty, c2)
+        c2 = 2 * self.coefficients(x, y.view(self.form.shape))
+        found: Array = c2.numpy() if isinstance(c2, Tensor) else np.full_like(self.no_penalty, c2)
         return found.reshape(-1) if found.shape[-1] == 1 else found
 
-    def _of_penalties(self, x: Tensor, WV: Tensor) -> Tensor:
-        """The cross product by the penalties that x holds, where WV = W∘V."""
+    def _of_penalties(self, x: Tensor, wv: Tensor) -> Tensor:
+        """The cross product by the penalties that x holds, where wv is W∘V."""
+        WV = wv.view(self.form.shape)
         return of_penalty(torch.as_tensor(2 * self.coefficients(x, WV)), WV)
 
     def _weights(self, x: Tensor, y: Tensor, batches: Batches) -> tuple[Array, Array]:
@@ -181,7 +184,23 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
         return self.shares(x, batches), self.penalties(x, y)
 
 
-class _CompiledLinearization(SoftmaxLinearization):
+class _CompiledOuter(Outer):
+    def __init__(self, oracle: CompiledSoftmaxOracle, x: Tensor, y: Tensor, rows: Rows) -> None:
+        self._oracle, self._x, self._y, self._rows = oracle, x, y, rows
+
+    def value(self) -> Tensor:
+        return self._oracle.outer_kernels.losses(self._y, self._rows).mean()
+
+    def gradient(self) -> tuple[Tensor, Tensor]:
+        kernels, oracle = self._oracle.outer_kernels, self._oracle
+        s = kernels.alone(self._rows).shares(oracle.equal)
+        of_y = kernels.gradient(self._y, s, oracle.no_penalty, self._rows)
+        return torch.zeros_like(self._x), of_y
+
+
+class _CompiledInner(SoftmaxPoint):
+    """For one question: X is read once, and nothing of it is kept."""
+
     _oracle: CompiledSoftmaxOracle
 
     @property
@@ -189,37 +208,48 @@ class _CompiledLinearization(SoftmaxLinearization):
         return self._oracle.kernels
 
     @cached_property
-    def _laid(self) -> Array:
-        return self._kernels.probabilities(self._y, self._rows)
-
-    @cached_property
     def _shares(self) -> Array:
         return self._oracle.shares(self._x, self._kernels.alone(self._rows))
 
     @cached_property
-    def _c(self) -> Array:
+    def _laid_c(self) -> Array:
         return self._oracle.penalties(self._x, self._y)
+
+    def _losses(self) -> Tensor:
+        return self._kernels.losses(self._y, self._rows)
+
+    def gradient(self) -> Tensor:
+        return self._kernels.gradient(self._y, self._shares, self._laid_c, self._rows)
+
+    def _of_weights(self, of_rows: Tensor) -> Tensor:
+        if self._rows is None:
+            return super()._of_weights(of_rows)
+        logits = self._x[: self._oracle.inner_rows]
+        return self._kernels.alone(self._rows).sigmoid_cross(logits, of_rows)
+
+
+class _CompiledLinear(_CompiledInner):
+    """For many: the probabilities are kept."""
+
+    @cached_property
+    def _laid(self) -> Array:
+        return self._kernels.probabilities(self._y, self._rows)
 
     @cached_property
     def _P(self) -> Tensor:
         return torch.from_numpy(self._laid)[:, : self._oracle.form.classes]
 
     def gradient(self) -> Tensor:
-        return self._kernels.gradient_at(self._laid, self._y, self._shares, self._c, self._rows)
+        return self._kernels.gradient_at(
+            self._laid, self._y, self._shares, self._laid_c, self._rows
+        )
 
     def hvp(self, v: Tensor) -> Tensor:
-        return self._kernels.product(self._laid, v, self._shares, self._c, self._rows)[0]
+        return self._kernels.product(self._laid, v, self._shares, self._laid_c, self._rows)[0]
 
-    def hvp_and_cross(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        found = self._kernels.product(self._laid, v, self._shares, self._c, self._rows)
-        return found[0], self._cross(v, lambda V: found[1])
-
-    def _of_weights(self, slopes: Tensor) -> Tensor:
-        if self._rows is None:
-            return super()._of_weights(slopes)
-        return self._kernels.alone(self._rows).sigmoid_cross(
-            self._x[: self._oracle.inner_rows], slopes
-        )
+    def both(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        hvp, slopes = self._kernels.product(self._laid, v, self._shares, self._laid_c, self._rows)
+        return hvp, self._by_x(lambda: slopes, v.view_as(self._W))
 
     def _slopes(self, V: Tensor) -> Tensor:
         return self._kernels.slopes(self._laid, V.reshape(-1), self._rows)

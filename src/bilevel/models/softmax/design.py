@@ -39,7 +39,7 @@ class Design(ABC):
 
 
 _GRAM_LIMIT = 4000  # features up to which X'X is kept and factorised
-_GRAM_ROWS = 8  # rows a feature that it is made of: more cost more than they save in CG
+_GRAM_ROWS = 8  # rows per feature that it is made of: more cost more than they save in CG
 _LEAST_ROWS = 4000
 
 

@@ -1,4 +1,4 @@
-"""Softmax regression in closed form: two matrix products a derivative, and no graph."""
+"""Softmax regression in closed form: two matrix products per derivative, and no graph."""
 
 from __future__ import annotations
 
@@ -11,115 +11,78 @@ from torch.nn import functional
 
 from bilevel.models.softmax.design import Design, design
 from bilevel.models.softmax.form import SoftmaxForm
-from bilevel.oracles.base import Linearization, Oracle
+from bilevel.oracles.points import Inner, Linear, Oracle, Outer
 from bilevel.problem.sources import Rows
 
 
 class SoftmaxOracle(Oracle):
     """The derivatives of `SoftmaxForm`, equal to autograd's up to rounding.
 
-    With P = softmax(XW), Y the one-hot labels, s the row weights over the batch size and c the
-    penalty's coefficients:
+    With P = softmax(XW), Y the one-hot labels, ℓ the rows' losses, s the row weights over the
+    batch size and c the penalty's coefficients:
 
         ∇W g = X'[s∘(P − Y)] + 2c∘W
+        ∇x g = s'∘ℓ for the weights, c∘W∘W (summed over classes if c is per feature) for the
+               penalties, because c is an exponential
         ∇²W g·V = X'[s∘(P∘U − P∘rowsum(P∘U))] + 2c∘V,   U = XV
-        ∇x∇W g·V = s'∘rowsum((P − Y)∘U) for the weights, 2c∘W∘V (summed over classes if c is
-                   per feature) for the penalties, because c is an exponential
+        ∇x∇W g·V = s'∘rowsum((P − Y)∘U) for the weights, 2c∘W∘V for the penalties
     """
 
     def __init__(self, form: SoftmaxForm, seed: int = 0) -> None:
         self.form, self.seed = form, seed
-        self.train, self._validation = design(form.train), design(form.validation)
-        self.inner_rows, self.outer_rows = len(self.train), len(self._validation)
+        self.train, self.validation = design(form.train), design(form.validation)
+        self.inner_rows, self.outer_rows = len(self.train), len(self.validation)
         self.y_size = form.shape[0] * form.shape[1]
-        self._weights_size = self.inner_rows if form.weighted else 0
+        self.weights_size = self.inner_rows if form.weighted else 0
         penalties = form.penalty_shape
-        self._penalties_size = 0 if penalties is None else torch.Size(penalties).numel()
-        self.x_size = self._weights_size + self._penalties_size
-        self.shared_batch = self.chunk = None
+        self.x_size = self.weights_size
+        self.x_size += 0 if penalties is None else torch.Size(penalties).numel()
         self.dtype, self.device = form.train.dtype, form.train.device
 
-    def outer_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        Z = self._validation.take(rows).push(self._matrix(y))
-        return functional.cross_entropy(Z, _take(self.form.validation_labels, rows))
+    def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
+        return _SoftmaxOuter(self, x, y, rows)
 
-    def outer_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> tuple[Tensor, Tensor]:
-        X = self._validation.take(rows)
-        labels = _take(self.form.validation_labels, rows)
-        errors = _errors(X.push(self._matrix(y)).softmax(1), labels)
-        return torch.zeros_like(x), X.pull(errors / len(X)).reshape(-1)
+    def inner(self, x: Tensor, y: Tensor, rows: Rows = None) -> Inner:
+        return SoftmaxPoint(self, x, y, rows)
 
-    def inner_value(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        W = self._matrix(y)
-        return self._value(x, W, self.train.take(rows).push(W), rows)
-
-    def inner_gradient(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        W, X = self._matrix(y), self.train.take(rows)
-        return self._gradient(x, W, X, X.push(W), rows)
-
-    def inner_value_and_gradient(
-        self, x: Tensor, y: Tensor, rows: Rows = None
-    ) -> tuple[Tensor, Tensor]:
-        W, X = self._matrix(y), self.train.take(rows)
-        Z = X.push(W)
-        return self._value(x, W, Z, rows), self._gradient(x, W, X, Z, rows)
-
-    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linearization:
-        return SoftmaxLinearization(self, x, y, rows)
-
-    def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
-        return covector
-
-    def start(self, x: Tensor, y: Tensor) -> Tensor:
-        return y
-
-    def pull_start(self, x: Tensor, r: Tensor, rows: Rows = None) -> Tensor:
-        return torch.zeros_like(x)
-
-    def labels(self, rows: Rows) -> Tensor:
-        return _take(self.form.train_labels, rows)
+    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
+        return SoftmaxPoint(self, x, y, rows)
 
     def row_weights(self, x: Tensor, rows: Rows) -> Tensor | None:
         """s_i of these rows, before division by the batch size; None if all are 1."""
         if self.form.weighted:
-            return _take(x[: self._weights_size], rows).sigmoid()
+            return take(x[: self.weights_size], rows).sigmoid()
         fixed = self.form.weights
-        return _take(fixed, rows) if isinstance(fixed, Tensor) else None
+        return take(fixed, rows) if isinstance(fixed, Tensor) else None
 
     def coefficients(self, x: Tensor, W: Tensor) -> Tensor | float:
-        """c, that W∘W is multiplied with."""
+        """c, the factors of W∘W."""
         shape = self.form.penalty_shape
-        part = None if shape is None else x[self._weights_size :].view(shape)
+        part = None if shape is None else x[self.weights_size :].view(shape)
         return self.form.penalty.coefficients(part, W)
 
     def assemble(self, of_weights: Tensor | None, of_penalties: Tensor | None) -> Tensor:
         """A vector of x from its parts."""
-        parts = []
-        if of_weights is not None:
-            parts.append(of_weights)
-        if of_penalties is not None:
-            parts.append(of_penalties.reshape(-1))
+        parts = [p.reshape(-1) for p in (of_weights, of_penalties) if p is not None]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _matrix(self, y: Tensor) -> Tensor:
-        return y.view(self.form.shape)
 
-    def _value(self, x: Tensor, W: Tensor, Z: Tensor, rows: Rows) -> Tensor:
-        losses = functional.cross_entropy(Z, self.labels(rows), reduction="none")
-        return self._value_of(x, W, losses, rows)
+class _SoftmaxOuter(Outer):
+    def __init__(self, oracle: SoftmaxOracle, x: Tensor, y: Tensor, rows: Rows) -> None:
+        self._x, self._X = x, oracle.validation.take(rows)
+        self._labels = take(oracle.form.validation_labels, rows)
+        self._W = y.view(oracle.form.shape)
 
-    def _value_of(self, x: Tensor, W: Tensor, losses: Tensor, rows: Rows) -> Tensor:
-        s = self.row_weights(x, rows)
-        data = losses.mean() if s is None else (s @ losses) / len(losses)
-        return data + (self.coefficients(x, W) * W.square()).sum()
+    def value(self) -> Tensor:
+        return functional.cross_entropy(self._X.push(self._W), self._labels)
 
-    def _gradient(self, x: Tensor, W: Tensor, X: Design, Z: Tensor, rows: Rows) -> Tensor:
-        errors = _weigh(_errors(Z.softmax(1), self.labels(rows)), self.row_weights(x, rows))
-        return X.pull(errors).add_(2 * self.coefficients(x, W) * W).reshape(-1)
+    def gradient(self) -> tuple[Tensor, Tensor]:
+        errors = _errors(self._X.push(self._W).softmax(1), self._labels)
+        return torch.zeros_like(self._x), self._X.pull(errors / len(self._X)).reshape(-1)
 
 
-class SoftmaxLinearization(Linearization):
-    """That of `SoftmaxOracle`."""
+class SoftmaxPoint(Linear):
+    """g at a point, for one question or for many: what was computed once is kept."""
 
     def __init__(self, oracle: SoftmaxOracle, x: Tensor, y: Tensor, rows: Rows) -> None:
         self._oracle, self._x, self._y, self._rows = oracle, x, y, rows
@@ -130,20 +93,45 @@ class SoftmaxLinearization(Linearization):
         return self._oracle.row_weights(self._x, self._rows)
 
     @cached_property
+    def _c(self) -> Tensor | float:
+        return self._oracle.coefficients(self._x, self._W)
+
+    @cached_property
     def _c2(self) -> Tensor | float:
-        return 2 * self._oracle.coefficients(self._x, self._W)
+        return 2 * self._c
+
+    @property
+    def _labels(self) -> Tensor:
+        return take(self._oracle.form.train_labels, self._rows)
 
     @cached_property
     def _X(self) -> Design:
         return self._oracle.train.take(self._rows)
 
     @cached_property
+    def _Z(self) -> Tensor:
+        return self._X.push(self._W)
+
+    @cached_property
     def _P(self) -> Tensor:
-        return self._X.push(self._W).softmax(1)
+        return self._Z.softmax(1)
+
+    def _losses(self) -> Tensor:
+        """ℓ, one per row."""
+        return functional.cross_entropy(self._Z, self._labels, reduction="none")
+
+    def value(self) -> Tensor:
+        losses, s = self._losses(), self._s
+        data = losses.mean() if s is None else (s @ losses) / len(losses)
+        return data + (self._c * self._W.square()).sum()
 
     def gradient(self) -> Tensor:
-        errors = _errors(self._P.clone(), self._oracle.labels(self._rows))
+        errors = _errors(self._P.clone(), self._labels)
         return self._X.pull(_weigh(errors, self._s)).add_(self._c2 * self._W).reshape(-1)
+
+    def gradient_x(self) -> Tensor:
+        # ℓ takes the place of the slopes, and W that of V/2.
+        return self._by_x(self._losses, self._W / 2)
 
     def hvp(self, v: Tensor) -> Tensor:
         V = v.view_as(self._W)
@@ -152,42 +140,48 @@ class SoftmaxLinearization(Linearization):
         return self._X.pull(_weigh(T, self._s)).add_(self._c2 * V).reshape(-1)
 
     def cross(self, v: Tensor) -> Tensor:
-        return self._cross(v, self._slopes)
-
-    def _cross(self, v: Tensor, slopes: Callable[[Tensor], Tensor]) -> Tensor:
         V = v.view_as(self._W)
+        return self._by_x(lambda: self._slopes(V), V)
+
+    def _by_x(self, of_rows: Callable[[], Tensor], V: Tensor) -> Tensor:
+        """s'∘(a number for each row) for the weights, 2c∘W∘V for the penalties."""
         of_weights = of_penalties = None
         if self._oracle.form.weighted:
-            of_weights = self._of_weights(slopes(V))
+            of_weights = self._of_weights(of_rows())
         if isinstance(self._c2, Tensor):
             of_penalties = of_penalty(self._c2, self._W * V)
         return self._oracle.assemble(of_weights, of_penalties)
 
-    def _of_weights(self, slopes: Tensor) -> Tensor:
-        """∂s_i/∂x_i times the slopes of the batch's rows over their number, where each belongs."""
+    def _of_weights(self, of_rows: Tensor) -> Tensor:
+        """∂s_i/∂x_i times a number per row over the size of the batch, where each belongs."""
         s, rows = self._s, self._rows
         assert s is not None
-        values = s * (1 - s) * slopes / len(s)
+        values = s * (1 - s) * of_rows / len(s)
         if rows is None:
             return values
         return values.new_zeros(len(self._oracle.train)).index_add_(0, rows, values)
+
+    def _slopes(self, V: Tensor) -> Tensor:
+        """How the loss of each row changes along V."""
+        U = self._X.push(V)
+        return (self._P * U).sum(1) - U.gather(1, self._labels[:, None])[:, 0]
 
     def diagonal(self) -> Tensor:
         T = _weigh(self._P * (1 - self._P), self._s)
         return self._X.pull_squared(T).add_(self._c2).reshape(-1)
 
-    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+    def inverse(self) -> Callable[[Tensor], Tensor]:
         """Böhning's view: the Hessian is nearly the same Gram matrix for every class.
 
         M_k = w X'X/n + diag(2c_k), with w the mean of s_i P_ik (1 − P_ik), is factorised once;
         for many features, or penalties that differ by class, only its diagonal is used.
         """
-        gram = self._X.gram()
-        if gram is None or (isinstance(self._c2, Tensor) and self._c2.shape[1] > 1):
+        gram, c2 = self._X.gram(), self._c2
+        if gram is None or (isinstance(c2, Tensor) and c2.shape[1] > 1):
             return self._inverse_diagonal()
         spread = self._P * (1 - self._P)
         w = spread.mean() if self._s is None else (self._s @ spread).mean() / len(spread)
-        penalties = torch.as_tensor(self._c2, dtype=gram.dtype).expand(len(gram), 1)[:, 0]
+        penalties = torch.as_tensor(c2, dtype=gram.dtype).expand(len(gram), 1)[:, 0]
         factor, failed = torch.linalg.cholesky_ex(gram * w + torch.diag(penalties))
         if failed:  # penalties below rounding, or values that are not finite
             return self._inverse_diagonal()
@@ -197,18 +191,13 @@ class SoftmaxLinearization(Linearization):
         diagonal = self.diagonal()
         return lambda v: v / diagonal
 
-    def _slopes(self, V: Tensor) -> Tensor:
-        """How the loss of each row changes along V."""
-        U, labels = self._X.push(V), self._oracle.labels(self._rows)
-        return (self._P * U).sum(1) - U.gather(1, labels[:, None])[:, 0]
-
 
 def of_penalty(c2: Tensor, WV: Tensor) -> Tensor:
     """2c∘W∘V, summed over classes if c is per feature."""
     return c2 * (WV.sum(1, keepdim=True) if c2.shape[1] == 1 else WV)
 
 
-def _take(values: Tensor, rows: Rows) -> Tensor:
+def take(values: Tensor, rows: Rows) -> Tensor:
     return values if rows is None else values[rows]
 
 

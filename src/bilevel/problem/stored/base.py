@@ -16,7 +16,7 @@ from bilevel.problem.stored.conversion import all_finite
 from bilevel.problem.stored.free_memory import free_memory
 
 Numbers = NDArray[np.int64]
-_BLOCK_BYTES = 2**24  # of a block of rows: large enough for a disk, small beside a process
+_BLOCK_BYTES = 2**24  # of a block of rows: large enough for a disk, small compared with a process
 
 
 class StoredRows(ABC):
@@ -39,7 +39,7 @@ class StoredRows(ABC):
 
     @abstractmethod
     def _read(self, numbers: Numbers) -> Tensor:
-        """The rows of these numbers, which are in range: unordered, maybe repeated, maybe none."""
+        """The rows with these numbers, all in range: unordered, maybe repeated, maybe none."""
 
     @abstractmethod
     def _read_blocks(self, first: int, end: int, size: int) -> Iterator[Tensor]:
@@ -90,7 +90,7 @@ class StoredRows(ABC):
             raise MemoryError(
                 f"all rows of {self} take {self.nbytes / 1e9:.1f} GB, and {room / 1e9:.1f} GB of "
                 "memory are free. Use an algorithm with batches (StocBiO), evaluate on fewer rows, "
-                "or state the problem by softmax_problem, which reads all rows block by block."
+                "or state the problem with softmax_problem, which reads all rows block by block."
             )
         found = torch.empty(self.shape, dtype=self.dtype)
         for rows, block in self.blocks():
@@ -165,7 +165,7 @@ class _Mapped(StoredRows):
         if not isinstance(made, Tensor) or made.shape[:1] != rows.shape[:1]:
             what = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
             raise ValueError(
-                f"a function that maps rows must make a tensor of as many: from "
+                f"a function that maps rows must return a tensor of as many rows: from "
                 f"{tuple(rows.shape)} came {what}"
             )
         return made.detach()

@@ -28,9 +28,9 @@ class Columns:
 
     Args:
         path: of the file, for messages.
-        schema: all columns that there are.
-        chosen: some names; None for all. One name by itself gives a number a row, if the column
-            has no lists.
+        schema: all the columns of the file.
+        chosen: some names; None for all. One name by itself gives one number per row, if the
+            column has no lists.
     """
 
     def __init__(
@@ -67,9 +67,7 @@ class Columns:
         for chunk in getattr(column, "chunks", [column]):
             values = chunk.flatten() if lists else chunk
             if chunk.null_count or values.null_count:
-                raise UserError(
-                    f"column {name!r} of {self._path} has cells without a value: fill them first"
-                )
+                raise UserError(f"column {name!r} of {self._path} has empty cells: fill them first")
             yield values.to_numpy(zero_copy_only=False)
 
     def _field(self, schema: Any, name: str) -> tuple[Any, int | None]:

@@ -1,4 +1,4 @@
-"""From the numbers of a file to those of a tensor."""
+"""From numbers in a file to numbers in a tensor."""
 
 from __future__ import annotations
 

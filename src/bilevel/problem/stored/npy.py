@@ -26,14 +26,14 @@ class NpyRows(StoredRows):
 
     Rows drawn at random are read one by one, in the order of the file; from a file that fits into
     the system's cache this is nearly as fast as from memory. The best form for batches: other
-    stored rows become it by `write_npy`.
+    stored rows are converted to it by `write_npy`.
 
     Args:
         path: the file, as `np.save` or `np.lib.format.open_memmap` write it, in C order.
-        dtype: what the numbers are converted to when read; by default they stay what they are.
+        dtype: what the numbers are converted to when read; by default their own.
 
     Raises:
-        UserError: the file is cut off, is no .npy file, or holds what is no plain number. Pickles
+        UserError: the file is truncated, is not a .npy file, or holds no plain numbers. Pickles
             are never loaded.
 
     Example:
@@ -115,16 +115,16 @@ def write_npy(path: str | os.PathLike[str], rows: StoredRows) -> NpyRows:
 
 
 def _mapped(path: Path) -> Map:
-    """The file's array, of which nothing is read yet but the header."""
+    """The file's array, of which only the header has been read."""
     path.stat()  # a missing file is an error of its own
     try:
         return np.lib.format.open_memmap(path, mode="r")
     except ValueError as error:
-        raise UserError(f"{path} is no whole .npy file of numbers: {error}") from error
+        raise UserError(f"{path} is not a complete .npy file of numbers: {error}") from error
 
 
 def _memory(array: Any) -> mmap.mmap | None:
-    """What an array's numbers are in, if that is a mapped file."""
+    """The mapped file that holds an array's numbers, if there is one."""
     while isinstance(array, np.ndarray):
         array = array.base
     return array if isinstance(array, mmap.mmap) else None

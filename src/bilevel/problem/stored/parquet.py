@@ -24,16 +24,16 @@ _MEMORY = 2**28
 class ParquetRows(StoredRows):
     """The rows of some columns of a Parquet file.
 
-    The unit of reading is a row group: a batch decodes every group that it has a row of. The last
-    ones used are kept, up to `memory` bytes. Rows drawn at random are fast only if the decoded
+    The unit of reading is a row group: a batch decodes each group that holds one of its rows. Those
+    used last are kept, up to `memory` bytes. Rows drawn at random are fast only if the decoded
     columns fit there; larger ones should be written once to a .npy file, by `write_npy`. Reading
     all rows, block by block, is fast either way.
 
     Args:
         path: the file.
         columns: names of columns of numbers, or of lists of numbers of one fixed length, which are
-            put side by side; all by default. One name by itself, of a column of numbers, gives a
-            number a row: labels.
+            put side by side; all by default. One name by itself, of a column of numbers, gives
+            one number per row: labels.
         dtype: what the numbers are converted to; by default one that can hold all columns.
         memory: bytes of decoded row groups to keep.
 
@@ -69,7 +69,7 @@ class ParquetRows(StoredRows):
             with self._opened() as file:
                 self._footer, schema = file.metadata, file.schema_arrow
         except (ValueError, OSError) as error:  # as pyarrow has them
-            raise UserError(f"{path} is no whole Parquet file: {error}") from error
+            raise UserError(f"{path} is not a complete Parquet file: {error}") from error
         self._columns = Columns(str(path), schema, columns, dtype)
         groups = (self._footer.row_group(g) for g in range(self._footer.num_row_groups))
         self._starts = np.cumsum([0, *(group.num_rows for group in groups)])

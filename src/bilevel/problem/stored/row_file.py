@@ -44,16 +44,16 @@ class FileMark:
         if FileMark.of(self.path) != self:
             raise UserError(
                 f"{self.path} was changed while it was in use: leave the file alone during a run, "
-                "and start anew"
+                "and start over"
             )
 
 
 @dataclass(frozen=True)
 class RowFile:
-    """`row_bytes` a row, from `offset` on.
+    """`row_bytes` per row, from `offset` on.
 
-    The file is opened anew for each batch, which costs little beside it. So nothing has to be
-    closed, copies can go to other processes, and a changed file does not go unseen.
+    The file is opened for each batch, which costs little by comparison. So nothing has to be
+    closed, copies can go to other processes, and a changed file does not go unnoticed.
     """
 
     mark: FileMark
@@ -100,7 +100,7 @@ class RowFile:
             os.close(file)
 
     def _fill(self, file: int, start: int, buffers: list[Bytes]) -> None:
-        """Fill them one by one, in as many calls as it takes: a call may give less than asked."""
+        """Fill them one by one, in as many calls as it takes: a call may read less than asked."""
         for buffer in buffers:
             done = 0
             while done < len(buffer):
@@ -127,6 +127,6 @@ else:
 
 
 def _announce(file: int, start: int, size: int) -> None:
-    """Have the system begin to read, where it can be asked to."""
+    """Ask the system to start reading, where it can be asked."""
     if sys.platform == "linux":
         os.posix_fadvise(file, start, size, os.POSIX_FADV_WILLNEED)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from bilevel.problem.problem import Problem
 from bilevel.problem.sources import Source
 
 Identity = dict[str, str]  # by name, such as "inner_lr": "0.1"
-_DEPTH = 4
+_DEPTH = 4  # of parts of parts: objects may refer to one another without end
 
 
 def identity_of_problem(problem: Problem) -> Identity:
@@ -43,12 +44,12 @@ def identity_of_problem(problem: Problem) -> Identity:
         "size of y": str(len(problem.y0)),
         "x0": digest_of_tensor(problem.x0),
         "y0": digest_of_tensor(problem.y0),
-        "shared_batch": str(problem.shared_batch),
-        "chunk": str(problem.chunk),
+        "tasks": str(problem.tasks),
     }
     words = _Words()
+    # Rows may be made by a user's code, which may draw random numbers.
     with problem.untouched(seed=0):
-        for name in ("outer_data", "inner_data", "closed_form", "outer", "inner"):
+        for name in ("outer_data", "inner_data", "model", "outer", "inner"):
             found |= dict(words.of(name, getattr(problem, name)))
     return found
 
@@ -60,7 +61,7 @@ def identity_of_settings(name: str, value: Any) -> Identity:
         >>> from bilevel.algorithms import AIDBiO
         >>> found = identity_of_settings("algorithm", AIDBiO(inner_steps=3))
         >>> found["algorithm"], found["algorithm.inner_steps"]
-        ('bilevel.algorithms.aid_bio.AIDBiO', '3')
+        ('bilevel.AIDBiO', '3')
     """
     return dict(_Words().of(name, value))
 
@@ -73,19 +74,47 @@ def identity_of_run(problem: Problem, algorithm: Any, settings: Mapping[str, Any
     return found
 
 
-def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+def differences(old: Mapping[str, str], new: Mapping[str, str], newer: bool = False) -> list[str]:
     """What is not the same, in words.
+
+    Args:
+        old, new: what was kept, and what is there.
+        newer: whether the old words come from an earlier version, whose names for some settings
+            were others: then only what both have is compared.
 
     Example:
         >>> differences({"seed": "0", "steps": "3"}, {"seed": "1", "steps": "3"})
         ['seed was 0, is 1']
     """
     names = [*old, *(name for name in new if name not in old)]
+    if newer:
+        old = _of_format_1(old)
+        names = [name for name in old if name in new]
     return [
         f"{name} was {old.get(name, 'not there')}, is {new.get(name, 'not there')}"
         for name in names
         if old.get(name) != new.get(name)
     ]
+
+
+def _of_format_1(old: Mapping[str, str]) -> Identity:
+    """Its words in those of today, where there are such.
+
+    What was automatic then had a word for it, models were closed forms, and an update of x was the
+    name of an optimiser next to its rate.
+    """
+    found = {}
+    adam = old.get("algorithm.outer_optimizer") == "'adam'"
+    for name, word in old.items():
+        if word == "'auto'" or word.startswith("the same as "):
+            continue
+        name = re.sub(r"^closed_form\.", "model.form.", name)
+        if adam:
+            name = re.sub(r"^algorithm\.outer_lr", "algorithm.outer.lr", name)
+        found[name] = _without_rooms(word)
+    if adam:
+        found |= {"algorithm.outer": "bilevel.Adam", "algorithm.outer_lr": "None"}
+    return found
 
 
 class _Words:
@@ -100,6 +129,7 @@ class _Words:
         if isinstance(value, str | int | float | torch.dtype) or value is None:
             yield name, repr(value)
         elif id(value) in self._known:
+            # Data that both losses use are read, and named, only once.
             yield name, f"the same as {self._known[id(value)][0]}"
         else:
             self._known[id(value)] = name, value
@@ -137,6 +167,7 @@ def _held(function: Any) -> Iterator[tuple[str, Any]]:
     if not inspect.isfunction(function):
         return
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    # A cell may still be empty: a function can be closed over before it is defined.
     closed = {name: cell.cell_contents for name, cell in cells if cell != type(cell)()}
     code, known = function.__code__, function.__globals__
     named = {name: known[name] for name in code.co_names if name in known}
@@ -152,10 +183,15 @@ def _is_record(value: Any) -> bool:
 
 
 def _class_name(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    return _without_rooms(f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+def _without_rooms(name: str) -> str:
+    """What is our own counts by its name alone: it may move from one file to another."""
+    return re.sub(r"^bilevel\.[a-z0-9_.]*\.(?=[A-Z])", "bilevel.", name)
 
 
 def _function_name(value: Any) -> str:
     # A function has a name of its own; an object that can be called, that of its class.
     name = getattr(value, "__qualname__", None)
-    return _class_name(value) if name is None else f"{value.__module__}.{name}"
+    return _class_name(value) if name is None else _without_rooms(f"{value.__module__}.{name}")

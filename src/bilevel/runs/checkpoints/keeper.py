@@ -7,7 +7,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,43 +16,7 @@ from bilevel.durable.lock import locked
 from bilevel.durable.store import Store
 from bilevel.errors import UserError
 from bilevel.runs.checkpoints.identity import Identity, differences
-from bilevel.runs.checkpoints.past import pack, unpack
-from bilevel.runs.result import Past, Status
-
-_FORMAT = "bilevel run 1"
-
-
-@dataclass(frozen=True)
-class Saved:
-    """Where a run stands, after all that belongs to its last step was done.
-
-    Args:
-        past: what lies behind it.
-        memories: of the callbacks that have one, in their order.
-        status: how the run ended; None before its end.
-    """
-
-    past: Past
-    memories: tuple[dict[str, Any], ...] = ()
-    status: Status | None = None
-
-    def plain(self) -> dict[str, Any]:
-        """The same as plain data and tensors."""
-        return {
-            "past": pack(self.past),
-            "memories": list(self.memories),
-            "status": None if self.status is None else str(self.status),
-        }
-
-    @staticmethod
-    def of(plain: dict[str, Any]) -> Saved:
-        """From plain data."""
-        status = plain["status"]
-        return Saved(
-            unpack(plain["past"]),
-            tuple(plain["memories"]),
-            None if status is None else Status(status),
-        )
+from bilevel.runs.checkpoints.saved import READABLE, Saved
 
 
 class Keeper(ABC):
@@ -86,7 +49,7 @@ class NoKeeper(Keeper):
 
 
 class FolderKeeper(Keeper):
-    """Checkpoints in a folder, at least so many seconds apart."""
+    """Checkpoints in a folder, at least `every` seconds apart."""
 
     def __init__(self, store: Store, identity: Identity, every: float) -> None:
         self._store, self._identity, self._every = store, identity, every
@@ -113,31 +76,33 @@ class FolderKeeper(Keeper):
         except OSError as error:
             warnings.warn(
                 f"the checkpoint after step {saved.past.state.step} could not be written to "
-                f"{self._store.folder} ({error}): those before it are kept, and the next is tried",
+                f"{self._store.folder} ({error}): earlier ones stay, and the next will be tried",
                 RuntimeWarning,
                 stacklevel=3,
             )
+        # Also after a failure: a full disk must not be tried again after each step.
         self._last = time.monotonic()
 
     def _write(self, saved: Saved) -> None:
-        about = {"format": _FORMAT, "identity": self._identity, "machine": _machine()}
+        about = {"identity": self._identity, "machine": _machine()}
         self._store.save(saved.past.state.step, {**about, **saved.plain()})
 
     def _check(self, content: dict[str, Any]) -> None:
-        """Raise if the checkpoint is another run's; warn if its bits will not be the same."""
+        """Raise if the checkpoint is another run's; warn if the bits may differ."""
         folder, machine = self._store.folder, differences(content.get("machine", {}), _machine())
-        if content.get("format") != _FORMAT:
-            raise UserError(f"{folder} holds {content.get('format')!r}, and not {_FORMAT!r}")
-        if changed := differences(content["identity"], self._identity):
+        kind = content.get("format")
+        if kind not in READABLE:
+            raise UserError(f"{folder} holds {kind!r}, and not {READABLE[0]!r}")
+        if changed := differences(content["identity"], self._identity, newer=kind != READABLE[0]):
             note = f" (also, {', '.join(machine)})" if machine else ""
             raise UserError(
                 f"{folder} holds the checkpoints of another run: {'; '.join(changed)}{note}. "
-                "Choose another folder, or delete it to begin anew."
+                "Choose another folder, or delete this one to start over."
             )
         if machine:
             warnings.warn(
-                f"the run in {folder} goes on, but the last digits may not be those of an unbroken "
-                f"run: {', '.join(machine)}",
+                f"the run in {folder} continues, but its last digits may differ from those of an "
+                f"unbroken run: {', '.join(machine)}",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -152,7 +117,7 @@ def keeper_in(
     Args:
         folder: where; None keeps nothing.
         every: seconds.
-        identity: what the run is, told when needed.
+        identity: gives what the run is; called only if there is a folder.
 
     Raises:
         UserError: the folder cannot be written to, or another run is at work in it.
@@ -165,6 +130,7 @@ def keeper_in(
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(place, error) from error
+    # Two runs in one folder would overwrite each other's checkpoints.
     with locked(place):
         yield FolderKeeper(Store(place), identity(), every)
 

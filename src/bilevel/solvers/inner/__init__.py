@@ -1,6 +1,6 @@
 """Solvers of the inner problem min_y g(x, y).
 
-One file each; a solver that is put into this folder is offered here without further ado.
+One file each; a solver that is put into this folder is offered here by being there.
 """
 
 import sys
@@ -8,9 +8,10 @@ from typing import Any
 
 from bilevel.discovery import defined_in
 from bilevel.solvers.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
+from bilevel.solvers.measured import Measured
 
 _solvers = defined_in(sys.modules[__name__], InnerSolver)
-__all__ = ["GradientSteps", "InnerSolution", "InnerSolver", "InnerStatus", *_solvers]
+__all__ = ["GradientSteps", "InnerSolution", "InnerSolver", "InnerStatus", "Measured", *_solvers]
 
 
 def __getattr__(name: str) -> Any:

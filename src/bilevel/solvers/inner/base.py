@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from torch import Tensor
 
-from bilevel.oracles.base import Oracle, Step
+from bilevel.oracles.plans import Descend, Step, do
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 
 
@@ -23,12 +26,21 @@ class InnerStatus(StrEnum):
 
 @dataclass(frozen=True)
 class InnerSolution:
-    """y, and how it was found. `gradient_norm` is ‖∇y g‖ there if known for free."""
+    """y, and how it was found.
+
+    Args:
+        y: the approximate solution.
+        status: how the solve ended.
+        steps: how many were taken.
+        gradient_norm: ‖∇y g‖ there, if it is known for free.
+        memory: what the next outer step's solve goes on with: plain data, kept in checkpoints.
+    """
 
     y: Tensor
     status: InnerStatus
     steps: int
     gradient_norm: float | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
 
 
 class InnerSolver(ABC):
@@ -38,9 +50,24 @@ class InnerSolver(ABC):
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
         """Minimise g(x, ·) from y."""
 
+    def go_on(
+        self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams, memory: dict[str, Any]
+    ) -> InnerSolution:
+        """The same with what the last outer step's solve remembered; most remember nothing."""
+        return self.solve(oracle, x, y, streams)
+
+    @property
+    def samples(self) -> bool:
+        """Whether it draws batches, so that its answer has noise."""
+        return False
+
+    def price(self) -> Cost:
+        """What a solve costs; None where a tolerance or chance decides."""
+        return Cost(gc_g=None, hv=None)
+
 
 class GradientSteps(InnerSolver):
-    """An inner solver made of plain gradient steps, which ITD can differentiate."""
+    """An inner solver made of plain gradient steps: a plan, which an oracle may speed up."""
 
     @abstractmethod
     def plan(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> list[Step]:
@@ -48,5 +75,4 @@ class GradientSteps(InnerSolver):
 
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
         steps = self.plan(oracle, x, y, streams)
-        y = oracle.descend(x, y, steps)
-        return InnerSolution(y, InnerStatus.STEP_LIMIT, len(steps))
+        return InnerSolution(do(Descend(x, y, steps), oracle), InnerStatus.STEP_LIMIT, len(steps))

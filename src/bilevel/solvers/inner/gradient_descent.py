@@ -6,21 +6,24 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import positive, positive_integer
-from bilevel.oracles.base import Oracle, Step
+from bilevel.arguments import positive_integer
+from bilevel.oracles.plans import Step
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import GradientSteps
+from bilevel.solvers.measured import Measured, Rate, check_rate, rates
 
 
 @dataclass(frozen=True)
 class GradientDescent(GradientSteps):
     """`steps` times y ← y − lr ∇y g(x, y).
 
-    With lr ≤ 1/L the distance to y*(x) shrinks by √(1 − lr·μ) a step at least.
+    With lr ≤ 1/L the distance to y*(x) shrinks by at least √(1 − lr·μ) per step.
 
     Args:
         steps: D.
-        lr: α.
+        lr: α, a schedule t -> α_t over these steps, or `Measured()`.
 
     Example:
         >>> import torch, bilevel
@@ -34,11 +37,16 @@ class GradientDescent(GradientSteps):
     """
 
     steps: int
-    lr: float
+    lr: Rate
 
     def __post_init__(self) -> None:
         positive_integer("steps", self.steps)
-        positive("lr", self.lr)
+        check_rate("lr", self.lr)
 
     def plan(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> list[Step]:
-        return [Step(None, self.lr)] * self.steps
+        if isinstance(self.lr, float):  # no schedule, nothing to measure
+            return [Step(None, self.lr)] * self.steps
+        return [Step(None, lr) for lr in rates(self.lr, self.steps, oracle, x, y, streams)]
+
+    def price(self) -> Cost:
+        return Cost(gc_g=self.steps, hv=None if isinstance(self.lr, Measured) else 0)

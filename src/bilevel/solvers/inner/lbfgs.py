@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import positive, positive_integer
-from bilevel.oracles.base import Oracle
+from bilevel.oracles.points import Oracle
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
 
@@ -54,10 +54,12 @@ class LBFGS(InnerSolver):
                 "maxiter": self.steps,
                 "maxfun": 10 * self.steps,
                 "maxcor": self.memory,
+                # SciPy would stop by the largest entry, or by the fall of g: ours is the norm.
                 "gtol": 0.0,
                 "ftol": 0.0,
             },
         )
+        # The last point that was evaluated need not be the one that SciPy returns.
         search.evaluate(found.x)
         if search.gradient_norm <= self.tol:
             status = InnerStatus.CONVERGED
@@ -78,11 +80,13 @@ class _Search:
         self.evaluate(self.point)
 
     def tensor(self, point: np.ndarray[Any, Any]) -> Tensor:
+        # A copy, as SciPy goes on to use its array.
         return torch.from_numpy(point.copy()).to(self._like)
 
     def evaluate(self, point: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
+        # SciPy asks again where it has just been: that costs no second evaluation.
         if self._seen is None or not np.array_equal(point, self._seen):
-            value, gradient = self._oracle.inner_value_and_gradient(self._x, self.tensor(point))
+            value, gradient = self._oracle.inner(self._x, self.tensor(point)).value_and_gradient()
             self._seen = point.copy()
             self._answer = float(value), gradient.double().cpu().numpy()
             self.gradient_norm = float(np.linalg.norm(self._answer[1]))

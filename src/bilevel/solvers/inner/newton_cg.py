@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bilevel.arguments import non_negative, positive, positive_integer
 from bilevel.numerics.vectors import dot, norm
-from bilevel.oracles.base import Oracle
+from bilevel.oracles.points import Oracle
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
 from bilevel.solvers.linear.cg import CG, Preconditioner
@@ -66,16 +66,19 @@ class NewtonCG(InnerSolver):
                 return InnerSolution(y, InnerStatus.STALLED, step, size)
             if step == self.steps:
                 break
+            # Far from the solution a rough direction will do; solving beyond the goal is wasted.
             forcing = min(0.5, max((size / start) ** 0.5, self.drop * start / size / 2))
             cg = CG(self.cg_steps, forcing, self.preconditioner)
             direction = cg.solve(hessian, -gradient).v
             slope = dot(gradient, direction)
             if not slope < 0:  # CG met negative curvature at once
                 direction, slope = -gradient, -(size**2)
-            value = float(oracle.inner_value(x, y)) if value is None else value
+            # Known from the line search, except at the start.
+            value = float(oracle.inner(x, y).value()) if value is None else value
             moved = _line_search(oracle, x, y, direction, slope, value)
             if moved is None:
                 return InnerSolution(y, InnerStatus.STALLED, step, size)
+            # Values cannot confirm such a step: it was useful only if it halves the gradient.
             hidden = -slope <= _rounding(value, y)
             useful = size / 2 if hidden else math.inf
             y, value = moved
@@ -94,12 +97,12 @@ def _line_search(
     rounding, t = _rounding(value, y), 1.0
     for _ in range(_HALVINGS):
         trial = y.add(direction, alpha=t)
-        there = float(oracle.inner_value(x, trial))
+        there = float(oracle.inner(x, trial).value())
         rise = there - value
         if rise <= _SUFFICIENT * t * slope + rounding:
             return trial, there
         if t == 1 and rise <= _HIDDEN * abs(value):
-            slope_there = dot(oracle.inner_gradient(x, trial), direction)
+            slope_there = dot(oracle.inner(x, trial).gradient(), direction)
             if slope_there <= (2 * _SUFFICIENT - 1) * slope:
                 return trial, there
         t /= 2

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, positive, positive_integer
-from bilevel.oracles.base import Oracle, Step
+from bilevel.arguments import positive_integer
+from bilevel.oracles.plans import Step
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import GradientSteps
+from bilevel.solvers.measured import Measured, Rate, check_rate, rates
 
 
 @dataclass(frozen=True)
@@ -18,22 +21,30 @@ class SGD(GradientSteps):
 
     Args:
         steps: D.
-        lr: α, or a schedule t -> α_t over these steps.
+        lr: α, a schedule t -> α_t over these steps, or `Measured()`.
         batch: S, the rows of a batch; None is all rows.
 
     Reference: the paper, Algorithm 2, lines 5 and 6.
     """
 
     steps: int
-    lr: float | Schedule
+    lr: Rate
     batch: int | None
 
     def __post_init__(self) -> None:
         positive_integer("steps", self.steps)
-        positive("lr", at(self.lr, 0))
+        check_rate("lr", self.lr)
         if self.batch is not None:
             positive_integer("batch", self.batch)
 
+    @property
+    def samples(self) -> bool:
+        return self.batch is not None
+
     def plan(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> list[Step]:
+        lrs = rates(self.lr, self.steps, oracle, x, y, streams)
         batches = streams.batches("inner", self.batch, self.steps)
-        return [Step(rows, at(self.lr, t)) for t, rows in enumerate(batches)]
+        return [Step(rows, lr) for rows, lr in zip(batches, lrs, strict=True)]
+
+    def price(self) -> Cost:
+        return Cost(gc_g=self.steps, hv=None if isinstance(self.lr, Measured) else 0)

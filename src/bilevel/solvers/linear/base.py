@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
+from bilevel.solvers.measured import Measured
 
 
 class Hessian(ABC):
@@ -36,11 +38,15 @@ class Hessian(ABC):
         return r, total
 
     @abstractmethod
+    def rate(self, measured: Measured) -> float:
+        """A step size that is to be measured, as a number."""
+
+    @abstractmethod
     def diagonal(self) -> Tensor:
         """The diagonal of H."""
 
     @abstractmethod
-    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+    def inverse(self) -> Callable[[Tensor], Tensor]:
         """A cheap approximation of v ↦ H⁻¹ v."""
 
 
@@ -58,6 +64,7 @@ class MatrixHessian(Hessian):
         self._stack = matrix if matrix.ndim == 3 else matrix[None]
         self._mean = self._stack.mean(0)
         self.size = self._mean.shape[0]
+        # A single matrix has no rows to draw from: every batch is all of it.
         rows = len(self._stack) if matrix.ndim == 3 else None
         self.streams = Streams(seed, step, rows, rows)
 
@@ -68,10 +75,13 @@ class MatrixHessian(Hessian):
         rows = self.streams.rows("hessian", batch)
         return self.product(v) if rows is None else self._stack[rows].mean(0) @ v
 
+    def rate(self, measured: Measured) -> float:
+        return measured.of(self.product, self._mean[0])
+
     def diagonal(self) -> Tensor:
         return self._mean.diagonal()
 
-    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
+    def inverse(self) -> Callable[[Tensor], Tensor]:
         return lambda v: v / self.diagonal()
 
 
@@ -108,9 +118,18 @@ class LinearSolver(ABC):
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
         """Solve H v = b from v0 (zero if None)."""
 
+    @property
+    def samples(self) -> bool:
+        """Whether it draws batches, so that its answer has noise."""
+        return False
 
-class Plan(NamedTuple):
-    """See `bilevel.oracles.base.Series`, with the sizes of its batches."""
+    def price(self, warm: bool) -> Cost:
+        """What a solve costs, from a v0 or from zero; None where a tolerance or chance decides."""
+        return Cost(hv=None)
+
+
+class SeriesPlan(NamedTuple):
+    """See `bilevel.oracles.plans.Series`, with the sizes of its batches in place of their rows."""
 
     sizes: Sequence[int | None]
     lr: float
@@ -127,12 +146,17 @@ class SeriesSolver(LinearSolver):
 
     batch: int | None
 
+    @property
+    def samples(self) -> bool:
+        return self.batch is not None
+
     @abstractmethod
-    def plan(self, streams: Streams) -> Plan:
-        """What it will do."""
+    def plan(self, streams: Streams, rate: Callable[[Measured], float]) -> SeriesPlan:
+        """What it will do; `rate` measures a step size."""
 
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
-        sizes, lr, scale, summed = self.plan(hessian.streams)
+        # A series starts from b: v0 has no place in it.
+        sizes, lr, scale, summed = self.plan(hessian.streams, hessian.rate)
         last, total = hessian.contract(b, sizes, lr)
         return solution((total if summed else last) * scale, len(sizes))
 

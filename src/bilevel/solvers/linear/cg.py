@@ -12,6 +12,7 @@ from torch import Tensor
 from bilevel.arguments import natural, non_negative
 from bilevel.numerics.large_pages import copy_of, empty_like
 from bilevel.numerics.vectors import dot, norm
+from bilevel.oracles.prices import Cost
 from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
 
 Apply = Callable[[Tensor], Tensor]
@@ -29,13 +30,13 @@ def from_oracle(hessian: Hessian) -> Apply:
     For dense softmax regression that is a factorised Gram matrix: on MNIST it takes CG from
     over 60 steps to about 12. For sparse data it is the diagonal.
     """
-    return hessian.approximate_inverse()
+    return hessian.inverse()
 
 
 def if_known(hessian: Hessian) -> Apply:
     """`from_oracle` where the oracle offers an approximate inverse, and else none."""
     try:
-        return hessian.approximate_inverse()
+        return hessian.inverse()
     except NotImplementedError:
         return _identity
 
@@ -44,8 +45,8 @@ def if_known(hessian: Hessian) -> Apply:
 # - a zero right-hand side and a start at the solution return at once, without 0/0;
 # - a start at zero needs no product for its residual, a warm start needs one;
 # - it returns the last iterate, and the residual of that iterate;
-# - it ends at the residual that rounding allows, even with tol = 0: the recursion below that
-#   level only adds noise;
+# - it ends at the residual that rounding allows, even with tol = 0: below that level the
+#   recursion only adds noise;
 # - p'Hp <= 0 means that H is not positive definite: it stops there and says so.
 @dataclass(frozen=True)
 class CG(LinearSolver):
@@ -86,6 +87,10 @@ class CG(LinearSolver):
                 f"got {given!r}"
             )
 
+    def price(self, warm: bool) -> Cost:
+        # The residual of a warm start costs one product.
+        return Cost(hv=None if self.tol else self.steps + warm)
+
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
         scale = norm(b)
         if not math.isfinite(scale):  # y has diverged: say so with v, before a preconditioner fails
@@ -94,6 +99,7 @@ class CG(LinearSolver):
         precondition = inverse(self.preconditioner, hessian, b)
         if scale == 0:  # from a warm start, CG would chase zero down to underflow
             return LinearSolution(torch.zeros_like(b), LinearStatus.CONVERGED, 0, 0.0)
+        # Relative to ‖b‖, and never below rounding, where the recursion only adds noise.
         goal = scale * max(self.tol, torch.finfo(b.dtype).eps)
         step, residual = 0, scale
         iterates = conjugate_gradients(hessian, b, v0, precondition)
@@ -128,18 +134,21 @@ def conjugate_gradients(
     rr = dot(r, r)
     yield v, math.sqrt(rr), 0.0
     z = precondition(r)
+    # p is overwritten below, and z may be r. Without a preconditioner r'z is r'r.
     p, rz = copy_of(z), rr if z is r else dot(r, z)
     while True:
         Hp = hessian.product(p)
         curvature = dot(p, Hp)
-        if curvature <= 0:
+        if not curvature > 0:  # nor where a product is not a number: more steps would not help
             return
         v.add_(p, alpha=rz / curvature)
+        # By recursion: b − H v itself would cost a second product in each step.
         r.sub_(Hp, alpha=rz / curvature)
         rr = dot(r, r)
         yield v, math.sqrt(rr), rz * rz / curvature
         z = precondition(r)
         rz_before, rz = rz, rr if z is r else dot(r, z)
+        # In place: long vectors are passed over once, and no memory is asked for.
         torch.add(z, p, alpha=rz / rz_before, out=p)
 
 

@@ -28,7 +28,9 @@ class Dense(LinearSolver):
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
         unit = torch.eye(hessian.size, dtype=b.dtype, device=b.device)
         H = torch.stack([hessian.product(column) for column in unit])
+        # Rounding leaves H slightly asymmetric, and Cholesky reads one triangle only.
         H = (H + H.T) / 2
+        # The factorisation also tells whether H is positive definite.
         factor, failed = torch.linalg.cholesky_ex(H)
         if failed:
             # solve_ex gives infinities for a singular H, where solve would raise.

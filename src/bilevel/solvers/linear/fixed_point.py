@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bilevel.arguments import positive, positive_integer
+from bilevel.oracles.prices import Cost
 from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
 
 
@@ -14,7 +15,7 @@ from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, L
 class FixedPoint(LinearSolver):
     """`steps` times v ← v − lr (H v − b).
 
-    With lr ≤ 1/L the error shrinks by 1 − lr·μ a step. From zero the first step is lr·b and
+    With lr ≤ 1/L the error shrinks by 1 − lr·μ per step. From zero the first step is lr·b and
     needs no product, so that n steps equal `Neumann(terms=n − 1, lr)`.
 
     Example:
@@ -34,8 +35,13 @@ class FixedPoint(LinearSolver):
         positive_integer("steps", self.steps)
         positive("lr", self.lr)
 
+    def price(self, warm: bool) -> Cost:
+        # The first step from zero needs no product.
+        return Cost(hv=self.steps if warm else max(0, self.steps - 1))
+
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
         if v0 is None:
+            # From zero, H v is zero: the first step needs no product.
             v, done = b * self.lr, 1
         else:
             v, done = v0.clone(), 0

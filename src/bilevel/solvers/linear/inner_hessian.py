@@ -7,20 +7,22 @@ from functools import cached_property
 
 from torch import Tensor
 
-from bilevel.oracles.base import Linearization, Oracle
+from bilevel.oracles.plans import Contract, do
+from bilevel.oracles.points import Linear, Oracle
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.linear.base import Hessian
+from bilevel.solvers.measured import Measured
 
 
 class InnerHessian(Hessian):
-    """The inner Hessian at one point: linearised once for all rows, anew for each batch."""
+    """The inner Hessian at one point: linearised once for all rows, and again for each batch."""
 
     def __init__(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> None:
         self._oracle, self._x, self._y, self.streams = oracle, x, y, streams
         self.size = oracle.y_size
 
     @cached_property
-    def full(self) -> Linearization:
+    def full(self) -> Linear:
         """The linearisation on all rows."""
         return self._oracle.linearize(self._x, self._y)
 
@@ -35,9 +37,10 @@ class InnerHessian(Hessian):
 
     def contract(self, r: Tensor, sizes: Sequence[int | None], lr: float) -> tuple[Tensor, Tensor]:
         batches = self.streams.of_sizes("hessian", sizes)
+        # On all rows one linearisation serves all products; a plan would make one for each.
         if not batches or batches[0] is None:
             return super().contract(r, sizes, lr)
-        return self._oracle.contract(self._x, self._y, r, batches, lr)
+        return do(Contract(self._x, self._y, r, batches, lr), self._oracle)
 
     def cross(self, v: Tensor, batch: int | None) -> Tensor:
         """∇x∇y g v, on a batch of its own or on all rows."""
@@ -46,8 +49,11 @@ class InnerHessian(Hessian):
             return self.full.cross(v)
         return self._oracle.linearize(self._x, self._y, rows).cross(v)
 
+    def rate(self, measured: Measured) -> float:
+        return measured.at(self._oracle, self._x, self._y, self.streams)
+
     def diagonal(self) -> Tensor:
         return self.full.diagonal()
 
-    def approximate_inverse(self) -> Callable[[Tensor], Tensor]:
-        return self.full.approximate_inverse()
+    def inverse(self) -> Callable[[Tensor], Tensor]:
+        return self.full.inverse()

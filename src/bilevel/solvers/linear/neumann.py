@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bilevel.arguments import natural, positive
+from bilevel.oracles.prices import Cost
 from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
 
 
@@ -22,7 +23,7 @@ class Neumann(LinearSolver):
         >>> Neumann(terms=2, lr=0.5).solve(MatrixHessian(torch.eye(1)), torch.ones(1)).v
         tensor([0.8750])
 
-    Reference: the paper, equation (ours:est) with all rows in each batch.
+    Reference: the paper, equation (5), with all rows in each batch.
     """
 
     terms: int
@@ -32,7 +33,11 @@ class Neumann(LinearSolver):
         natural("terms", self.terms)
         positive("lr", self.lr)
 
+    def price(self, warm: bool) -> Cost:
+        return Cost(hv=self.terms)
+
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
+        # Two vectors, whatever the number of terms.
         r, total = b.clone(), b.clone()
         for _ in range(self.terms):
             r.sub_(hessian.product(r), alpha=self.lr)

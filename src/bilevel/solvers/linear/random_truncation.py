@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from bilevel.arguments import positive, positive_integer
+from bilevel.arguments import positive_integer
 from bilevel.problem.sampling import Streams
-from bilevel.solvers.linear.base import Plan, SeriesSolver
+from bilevel.solvers.linear.base import SeriesPlan, SeriesSolver
+from bilevel.solvers.measured import Measured, check_rate
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class RandomTruncation(SeriesSolver):
 
     Args:
         terms: Q.
-        lr: η, at most 1/L.
+        lr: η, at most 1/L; or `Measured()`.
         batch: the rows of each batch B_i; None is all rows.
 
     Example:
@@ -32,15 +34,21 @@ class RandomTruncation(SeriesSolver):
     """
 
     terms: int
-    lr: float
+    lr: float | Measured
     batch: int | None = 1
 
     def __post_init__(self) -> None:
         positive_integer("terms", self.terms)
-        positive("lr", self.lr)
+        check_rate("lr", self.lr)
         if self.batch is not None:
             positive_integer("batch", self.batch)
 
-    def plan(self, streams: Streams) -> Plan:
+    @property
+    def samples(self) -> bool:
+        return True  # where it ends is chance, on all rows too
+
+    def plan(self, streams: Streams, rate: Callable[[Measured], float]) -> SeriesPlan:
+        lr = rate(self.lr) if isinstance(self.lr, Measured) else self.lr
         p = streams.below(self.terms)
-        return Plan([self.batch] * p, self.lr, scale=self.terms * self.lr, summed=False)
+        # Each p has probability 1/Q: the factor Q makes the expectation that of the whole series.
+        return SeriesPlan([self.batch] * p, lr, scale=self.terms * lr, summed=False)

@@ -13,9 +13,9 @@ from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearStatus
 from bilevel.solvers.linear.cg import Preconditioner, conjugate_gradients, if_known, inverse
 
 _FIRST = 4  # steps before the first look
-_LATER = 1.5  # each look is after so many times the steps of the one before
-_LEAST = 10
-_SAFETY = 2.0
+_LATER = 1.5  # each look comes after this many times the steps of the one before
+_LEAST = 10  # early steps say little of how many are to come
+_SAFETY = 2.0  # on the estimate of what is missing
 
 
 def watched_cg(
@@ -65,10 +65,13 @@ def watched_cg(
         if step == steps:
             return LinearSolution(v, LinearStatus.NOT_CONVERGED, step, residual), see(v)
         if step == look:
+            # The next CG step overwrites v: `see` must give a vector of its own, never v itself.
             before, seen = seen, see(v)
             left = max(step, _LEAST) * sum(found[-3:]) / 3
             if before is not None:
-                missing = norm(seen - before) * math.sqrt(left / sum(found))
+                # CG's steps are H-orthogonal: the sum of their energies is ‖change of v‖²_H.
+                # Where they underflow to zero, nothing is left that numbers could show.
+                missing = norm(seen - before) * math.sqrt(left / (sum(found) or math.inf))
                 if _SAFETY * missing <= share * norm(seen):
                     return LinearSolution(v, LinearStatus.CONVERGED, step, residual), seen
             look, found = math.ceil(look * _LATER), []

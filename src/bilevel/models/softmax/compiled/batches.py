@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from math import exp
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy.special import expit as sigmoid
 from torch import Tensor
 
-from bilevel.kernels.kernel import kernel
 from bilevel.models.softmax.compiled.forms import Array
 from bilevel.problem.sources import Rows
 
-_EQUAL, _GIVEN, _LOGITS = 0, 1, 2
-
 
 class Weights(NamedTuple):
-    """Of all rows: as they are, or as σ of `values`; 1 each, if there are none."""
+    """Of all rows: a function of some rows' `values`."""
 
-    kind: int
     values: Array
+    of: Callable[[Array, Array], Array]
 
     @staticmethod
     def equal(dtype: Any) -> Weights:
-        return Weights(_EQUAL, np.empty(0, dtype))
+        return Weights(np.empty(0, dtype), lambda values, rows: np.ones(len(rows), values.dtype))
 
     @staticmethod
     def given(values: Array) -> Weights:
-        return Weights(_GIVEN, values)
+        return Weights(values, lambda values, rows: values[rows])
 
     @staticmethod
     def logits(values: Array) -> Weights:
-        return Weights(_LOGITS, values)
+        return Weights(values, lambda values, rows: sigmoid(values[rows]))
 
 
 class Batches(NamedTuple):
@@ -48,77 +45,64 @@ class Batches(NamedTuple):
     @staticmethod
     def of(batches: Sequence[Rows], every: Array) -> Batches | None:
         """None if some, but not all, are of all rows (`every` one of them), or there are none."""
-        if not batches:
+        whole = [rows is None for rows in batches]
+        if not batches or any(whole) != all(whole):
             return None
-        if batches[0] is None:
-            count, n = len(batches), len(every)
-            if any(rows is not None for rows in batches):
-                return None
-            return Batches(every, np.zeros(count, int), np.full(count, n), n)
-        if any(rows is None for rows in batches):
-            return None
-        sizes = [rows.numel() for rows in batches]  # type: ignore[union-attr]
-        rows = batches[0] if len(batches) == 1 else torch.cat(batches)  # type: ignore[arg-type]
-        ends = np.array([0, *accumulate(sizes)])
-        chosen = existing(rows.numpy(), len(every))
-        return Batches(chosen, ends[:-1], ends[1:], max(sizes))
+        if len(batches) == 1 or batches[0] is None:
+            found = Batches.alone(batches[0], every)
+            count = len(batches)
+            return found._replace(starts=found.starts.repeat(count), ends=found.ends.repeat(count))
+        ends = np.array([0, *accumulate(map(len, batches))])  # type: ignore[arg-type]
+        rows = existing(torch.cat(batches).numpy(), len(every))  # type: ignore[arg-type]
+        return Batches(rows, ends[:-1], ends[1:], int((ends[1:] - ends[:-1]).max()))
 
-    def part(self, which: slice) -> tuple[Batches, slice]:
-        """Some that follow one another; and where their rows are among all."""
-        a, b = int(self.starts[which][0]), int(self.ends[which][-1])
-        starts, ends = self.starts[which] - a, self.ends[which] - a
-        return Batches(self.rows[a:b], starts, ends, self.longest), slice(a, b)
+    @staticmethod
+    def alone(rows: Rows, every: Array) -> Batches:
+        """One batch of these rows, or of all."""
+        chosen = every if rows is None else existing(rows.numpy(), len(every))
+        return Batches(chosen, np.zeros(1, int), np.array([len(chosen)]), len(chosen))
+
+    def some(self, which: slice) -> Batches:
+        """Some of the batches, of the same rows."""
+        return self._replace(starts=self.starts[which], ends=self.ends[which])
+
+    def together(self) -> Batches:
+        """From the first row to the last, as one batch."""
+        a, b = self.starts[:1], self.ends[-1:]
+        return self._replace(starts=a, ends=b, longest=int(b[0] - a[0]))
+
+    def turned(self) -> Batches:
+        """The last one first."""
+        return self._replace(starts=self.starts[::-1].copy(), ends=self.ends[::-1].copy())
 
     def shares(self, weights: Weights) -> Array:
         """The weight of each of `rows` over the size of its batch."""
-        out = np.empty(len(self.rows), weights.values.dtype)
-        fill(weights, self.rows, self.starts, self.ends, out)
-        return out
+        found = weights.of(weights.values, self.rows)
+        if self.longest == len(self.rows):  # one batch, or each of all rows
+            found /= self.longest
+        else:
+            sizes = self.ends - self.starts
+            found /= np.repeat(sizes, sizes).astype(found.dtype)
+        return found
 
     def sigmoid_cross(self, x: Tensor, slopes: Tensor) -> Tensor:
         """Of one batch: σ'(x_i) times its rows' slopes over their number, and 0 for other rows."""
-        out = torch.empty_like(x)
-        numbers = out.numpy()
-        numbers[:] = 0
-        add_cross(x.numpy(), self.rows, slopes.numpy(), 1, numbers)
+        out = torch.zeros_like(x)
+        self.add_cross(x.numpy(), slopes.numpy(), out.numpy())
         return out
+
+    def add_cross(self, x: Array, slopes: Array, out: Array) -> None:
+        """The same, added to `out`; a row that is drawn twice counts twice."""
+        a, b = int(self.starts[0]), int(self.ends[0])
+        rows = self.rows[a:b]
+        s = sigmoid(x[rows])
+        np.add.at(out, rows, s * (1 - s) * slopes[a:b] / x.dtype.type(b - a))
 
 
 def existing(rows: Array, count: int) -> Array:
-    """The rows, if there are such among so many: kernels do not look."""
-    if (wrong := _outside(rows, count)) >= 0:
-        raise IndexError(f"there is no row {rows[wrong]} among {count}")
+    """The rows, checked to be below `count`: kernels do not check."""
+    # Read as unsigned, numbers below 0 are large, too: one comparison instead of two.
+    if len(rows) and rows.astype(np.uint64).max() >= count:
+        wrong = next(row for row in rows if not 0 <= row < count)
+        raise IndexError(f"there is no row {wrong} among {count}")
     return rows
-
-
-@kernel
-def _outside(rows: Any, count: int) -> int:
-    """The place of the first number that is no row; −1 if there is none."""
-    for i in range(len(rows)):
-        if rows[i] < 0 or rows[i] >= count:
-            return i
-    return -1
-
-
-@kernel
-def fill(weights: Any, rows: Any, starts: Any, ends: Any, out: Any) -> None:
-    """The weight of each row over the size of its batch; only the first one's if all are it."""
-    last = 0
-    for t in range(len(ends)):
-        if starts[t] == last:
-            last = ends[t]
-            for i in range(starts[t], last):
-                s = out.dtype.type(1)
-                if weights.kind == _GIVEN:
-                    s = weights.values[rows[i]]
-                elif weights.kind == _LOGITS:
-                    s = 1 / (1 + exp(-weights.values[rows[i]]))
-                out[i] = s / (last - starts[t])
-
-
-@kernel
-def add_cross(x: Any, rows: Any, slopes: Any, factor: Any, out: Any) -> None:
-    """Add `factor` times σ'(x_i) times the rows' slopes over their number."""
-    for t in range(len(rows)):
-        s = 1 / (1 + exp(-x[rows[t]]))
-        out[rows[t]] += factor * s * (1 - s) * slopes[t] / len(rows)

@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
-from bilevel.kernels import chains, estimates, lazy, softmax, threads
-from bilevel.kernels.lanes import close, padded
-from bilevel.models.softmax.compiled.batches import Batches, Weights, existing
-from bilevel.models.softmax.compiled.forms import Array, Form, csr, fastest, work
-from bilevel.numerics.large_pages import copy_of, empty_like
+from bilevel.kernels import lazy
+from bilevel.kernels.registers import close, padded
+from bilevel.models.softmax.compiled.batches import Batches, Weights
+from bilevel.models.softmax.compiled.by_feature import ByFeature
+from bilevel.models.softmax.compiled.forms import Array, Form, csr, fastest
+from bilevel.models.softmax.compiled.on_rows import OnRows, columns
 from bilevel.problem.sources import Rows, scipy_csr
 
 _IN_CACHE = 2**18  # bytes of W up to which every thread can have a derivative of its own
-_WORTH_A_THREAD = 20_000  # multiplications a class; fewer are done while another thread starts
-_AT_ONCE = 2**28  # multiplications a class in one call, of about a second: it cannot be interrupted
+_ITSELF = (-1.0,)  # the rate at which a step from 0 W gives a derivative itself
 
 
 class Regression:
@@ -28,71 +27,85 @@ class Regression:
     W, V and what comes out are flat tensors of (p, C). `s` holds the weights of the rows, over
     the batch size, and c twice the penalty's coefficients, (p,) or (p, C). Probabilities P stay as
     the kernels lay them out.
+
+    Where X is sparse with many features it is `wide`: then derivatives on all rows go feature by
+    feature with X', and loops on small batches shrink a feature when they next read it.
     """
 
     def __init__(self, X: Tensor, labels: Tensor, classes: int) -> None:
         self._X: Form = csr(scipy_csr(X)) if X.is_sparse_csr else fastest(X.numpy())
         self._labels, self._all = labels.numpy(), np.arange(len(labels))
-        self._shape, self._dtype = (X.shape[1], classes), X.dtype
-        self._row_work = work(self._X) / max(1, len(labels))
+        self._shape = (X.shape[1], classes)
         size = X.shape[1] * classes * X.dtype.itemsize
-        self._wide = isinstance(self._X, tuple) and len(self._X) == 3 and size > _IN_CACHE
+        sparse = isinstance(self._X, tuple) and not len(self._X[3])
+        self._wide = sparse and size > _IN_CACHE
         self._classes = close(classes) if self._wide else padded(classes, X.dtype.itemsize)
-        self._none = self._empty(0)
-        self.dtype = self._none.dtype
+        self.dtype = torch.empty(0, dtype=X.dtype).numpy().dtype
+        self._on = OnRows(self._X, self._labels, X.shape[1], self._classes, self.dtype)
 
     def gradient(
         self, W: Tensor, s: Array, c: Array, rows: Rows, out: Tensor | None = None
     ) -> Tensor:
         """Σ_t s_t X_t'(P_t − Y_t) + c∘W; written to `out`, which may be W."""
-        return self._derivative(softmax.ERRORS, self._none, W, s, c, rows, s, out)
+        if self._wide and rows is None:
+            return self._by_feature.gradient(self.probabilities(W, None), W, s, c, out)
+        found = _flat(self._on.step(self._matrix(W), self.alone(rows), s, c, 0, _ITSELF))
+        return found if out is None else out.copy_(found)
 
     def gradient_at(self, P: Array, W: Tensor, s: Array, c: Array, rows: Rows) -> Tensor:
-        """The same, where P is known."""
-        return self._derivative(softmax.ERRORS_AT, P, W, s, c, rows, s)
+        """The same, where P is known; which only saves time if X is wide."""
+        if self._wide and rows is None:
+            return self._by_feature.gradient(P, W, s, c, None)
+        return self.gradient(W, s, c, rows)
 
     def product(self, P: Array, V: Tensor, s: Array, c: Array, rows: Rows) -> tuple[Tensor, Tensor]:
         """Σ_t X_t' s_t (P_t∘U_t − P_t (P_t·U_t)) + c∘V with U = XV; and the slopes along V."""
-        slopes = torch.empty(len(s), dtype=self._dtype)
-        return self._derivative(softmax.SPREADS, P, V, s, c, rows, slopes.numpy()), slopes
-
-    def probabilities(self, W: Tensor, rows: Rows) -> Array:
-        """P, with a row for each of `rows`."""
-        of = self._chosen(rows)
-        P = self._empty(len(of))
-        softmax.probabilities(self._X, of, self._matrix(W), P, self._classes, self._team(len(of)))
-        return P
-
-    def losses(self, W: Tensor, rows: Rows) -> Tensor:
-        """−log P_tb with the row's label b, for each row."""
-        of, W_ = self._chosen(rows), self._matrix(W)
-        found = torch.empty(len(of), dtype=self._dtype)
-        shared = self._classes, self._team(len(of))
-        softmax.losses(self._X, of, self._labels, W_, found.numpy(), *shared)
-        return found
+        if self._wide and rows is None:
+            return self._by_feature.product(P, V, s, c)
+        batch = self.alone(rows)
+        found, slopes = self._on.factors(P, None, self._matrix(V), batch, s, c, 0, _ITSELF)
+        return _flat(found), _flat(slopes)
 
     def slopes(self, P: Array, V: Tensor, rows: Rows) -> Tensor:
         """(P_t − Y_t)·U_t with U = XV, for each row."""
-        of, V_ = self._chosen(rows), self._matrix(V)
-        found = torch.empty(len(of), dtype=self._dtype)
-        shared = self._classes, self._team(len(of))
-        softmax.slopes(self._X, of, self._labels, P, V_, found.numpy(), *shared)
-        return found
+        if self._wide and rows is None:
+            return self._by_feature.slopes(P, V)[0]
+        # One kernel less to compile is worth the product, which is needed once per hypergradient.
+        return self.product(P, V, np.ones(len(P), self.dtype), self._on.no_penalty, rows)[1]
+
+    def probabilities(self, W: Tensor, rows: Rows) -> Array:
+        """P, with a row for each of `rows`."""
+        return self._on.look(self._matrices(W), self.alone(rows))[0]
+
+    def losses(self, W: Tensor, rows: Rows) -> Tensor:
+        """−log P_tb with the row's label b, for each row."""
+        return _flat(self._on.look(self._matrices(W), self.alone(rows))[1])
 
     def descend(
         self, W: Tensor, batches: Batches, s: Array, c: Array, rates: Sequence[float]
     ) -> Tensor:
         """W after a gradient step on each batch; `s` of all their rows."""
-        return self._descended(W, batches, s, c, rates, self._no_path)
+        found, steps = self._matrix(W), np.array(rates, self.dtype)
+        if not self._wide:
+            return _flat(self._descend(found, batches, s, c, steps))
+        found, R = found.copy(), self._on.rows(batches.longest)
+        for t in self._on.calls(batches, together=True):
+            some = batches[0], batches.starts[t], batches.ends[t], self._labels
+            lazy.descend(
+                self._X, *some, s, columns(c), steps[t], found, self._unseen(), R, self._classes
+            )
+        return _flat(found)
 
     def trace(
         self, W: Tensor, batches: Batches, s: Array, c: Array, rates: Sequence[float]
     ) -> Tensor:
         """W before each of these steps, and after the last, each in a row."""
-        path = torch.empty(len(rates) + 1, W.numel(), dtype=self._dtype)
-        matrices = path.numpy().reshape(len(path), *self._shape)
-        self._descended(W, batches, s, c, rates, matrices)
-        return path
+        path, steps = self._on.empty(len(rates) + 1), np.array(rates, self.dtype)
+        path[0] = self._matrix(W)
+        for t in self._on.calls(batches):
+            after = path[t.start + 1 : t.stop + 1]
+            self._on.step(path[t.start], batches.some(t), s, c, 1, steps[t], after)
+        return torch.from_numpy(path).flatten(1)
 
     def retrace(
         self,
@@ -108,35 +121,23 @@ class Regression:
         r after r ← r − α_t H_t r at each; and the sums, with r before, of α_t r, of α_t W_t∘r, and
         of α_t times the slopes along r over the batch size, for each row of X.
         """
-        r, total, across = r.clone(), torch.zeros_like(r), torch.zeros_like(r)
-        along = torch.zeros(len(self._all), dtype=self._dtype)
-        rows, starts, ends, longest = batches
-        steps, matrices = np.array(rates, s.dtype), path.numpy()
-        matrices = matrices.reshape(len(path), *self._shape)
-        for t in reversed(self._calls(batches)):
-            chains.retrace(
-                *(self._X, rows, starts[t], ends[t], self._labels, s),
-                *(c, steps[t], matrices[t], self._matrix(r)),
-                *(self._matrix(total), along.numpy(), self._matrix(across), self._classes),
-                self._team(longest),
-            )
-        return r, total, across, along
+        Ws, left, steps = self._matrices(path), self._matrix(r), np.array(rates, self.dtype)
+        sums, along = np.zeros((2, *self._shape), self.dtype), np.zeros(len(self._all), self.dtype)
+        for t in reversed(self._on.calls(batches, singly=batches.rows is self._all)):
+            some, turned = batches.some(t), steps[t][::-1].copy()
+            given = None, Ws[t], left, some.turned(), s, c, 1, turned
+            left, slopes = self._on.factors(*given, weights=turned, sums=sums)
+            sizes, its = some.ends - some.starts, slice(some.starts[0], some.ends[-1])
+            weighted = np.repeat(steps[t] / sizes.astype(steps.dtype), sizes) * slopes[its]
+            np.add.at(along, some.rows[its], weighted)  # a row may be drawn twice
+        return _flat(left), _flat(sums[0]), _flat(sums[1]), _flat(along)
 
     def contract(
         self, W: Tensor, r: Tensor, batches: Batches, s: Array, c: Array, rate: float
     ) -> tuple[Tensor, Tensor]:
         """(I − ηH(B)) r for each batch B, and the sum of all r on the way."""
-        r, total = copy_of(r), copy_of(r)
-        vectors = (self._matrix(W), self._matrix(r), self._matrix(total), self._classes)
-        for t in self._calls(batches):
-            (rows, starts, ends, longest), its = batches.part(t)
-            shared = (self._labels, s[its], c, s.dtype.type(rate))
-            if self._wide:
-                lazy.contract(self._X, rows, ends, *shared, *vectors)
-            else:
-                team = self._team(longest)
-                chains.contract(self._X, rows, starts, ends, *shared, *vectors, team)
-        return r, total
+        left, total = self._contract(self._matrices(W), self._matrix(r), batches, s, c, rate)
+        return _flat(left), _flat(total)
 
     def implicit(
         self,
@@ -158,131 +159,93 @@ class Regression:
         If the rows have logits, σ' of them times the slopes along that, over their number, is
         taken away from `crossed` at the last batch's rows.
         """
-        steady, V, chosen = empty_like(W), empty_like(W), other._chosen(rows)
-        at, starts, ends, longest = batches
-        number = self.dtype.type
-        estimates.implicit(
-            (self._X, self._labels, at, starts, ends),
-            (other._X, other._labels, chosen),
-            *(weights, c, np.array(rates, number), number(rate), number(scale), summed),
-            *(self._matrix(W), self._matrix(steady), self._matrix(V), crossed, self._classes),
-            max(self._team(longest), other._team(len(chosen))),
-        )
-        return steady, V
+        s, D, last = batches.shares(weights), len(rates), len(batches.ends) - 1
+        steps, outer = np.array(rates, self.dtype), other.alone(rows)
+        y = self._descend(self._matrix(W), batches.some(slice(D)), s, c, steps)
+        equal = np.full(outer.longest, 1 / outer.longest, self.dtype)
+        r = v = other._on.step(y, outer, equal, self._on.no_penalty, 0, _ITSELF)
+        if last > D:
+            r, v = self._contract(y[None], r, batches.some(slice(D, last)), s, c, rate)
+        v = scale * (v if summed else r)
+        if len(crossed):
+            cross = batches.some(slice(last, None))
+            slopes = self._on.factors(None, y[None], v, cross, s, c, 0, _ITSELF)[1]
+            cross.add_cross(weights.values, -slopes, crossed)
+        return _flat(y), _flat(v)
 
     def chain(self, batches: Sequence[Rows], other: Regression) -> Batches | None:
-        """The batches, if whole estimates on them are one call."""
-        if self._wide or other._wide:
-            return None
-        found = Batches.of(batches, self._all)
-        if found is None or len(found.ends) * found.longest * self._row_work > _AT_ONCE:
-            return None
-        return found
+        """The batches, if `implicit` is made for them."""
+        return None if self._wide or other._wide else Batches.of(batches, self._all)
 
     def loop(self, batches: Sequence[Rows]) -> Batches | None:
-        """The batches, if whole loops on them are one call; for many features, on small ones."""
+        """The batches, if there are loops for them; for many features, on small ones."""
         found = Batches.of(batches, self._all)
         if found is None or not self._wide:
             return found
-        small = found.longest * self._row_work <= self._shape[0]
+        small = found.longest * self._on.row_work <= self._shape[0]
         return found if small and found.rows is not self._all else None
 
     def alone(self, rows: Rows) -> Batches:
         """These rows, or all, as one batch."""
-        found = Batches.of([rows], self._all)
-        assert found is not None
-        return found
+        return Batches.alone(rows, self._all)
 
-    def _descended(
+    def _descend(self, W: Array, batches: Batches, s: Array, c: Array, rates: Array) -> Array:
+        for t in self._on.calls(batches):
+            W = self._on.step(W, batches.some(t), s, c, 1, rates[t])
+        return W
+
+    def _contract(
+        self, W: Array, r: Array, batches: Batches, s: Array, c: Array, rate: float
+    ) -> tuple[Array, Array]:
+        sums = np.zeros((1, *self._shape), self.dtype)
+        rates, ones = np.full((2, len(batches.ends)), [[rate], [1]], self.dtype)
+        if self._wide:
+            r = self._contract_lazily(W, r, batches, s, c, rates, ones, sums[0])
+            return r, sums[0] + r
+        # Probabilities of all rows serve every factor; those of a batch are needed once.
+        of_all = batches.rows is self._all
+        P, Ws = (self._on.look(W, batches.some(slice(1)))[0], None) if of_all else (None, W)
+        for t in self._on.calls(batches):
+            given = P, Ws, r, batches.some(t), s, c, 1, rates[t]
+            r, _ = self._on.factors(*given, weights=ones[t], sums=sums)
+        return r, sums[0] + r
+
+    def _contract_lazily(
         self,
-        W: Tensor,
+        W: Array,
+        r: Array,
         batches: Batches,
         s: Array,
         c: Array,
-        rates: Sequence[float],
-        path: Array,
-    ) -> Tensor:
-        W = copy_of(W)
-        at, steps = self._matrix(W), np.array(rates, s.dtype)
-        is_lazy = self._wide and len(set(rates)) == 1 and not len(path)
-        for t in self._calls(batches):
-            (rows, starts, ends, longest), its = batches.part(t)
-            shared = (self._labels, s[its], c)
-            if is_lazy:
-                lazy.descend(self._X, rows, ends, *shared, steps[0], at, self._classes)
-            else:
-                kept = path[t.start : t.stop + 1] if len(path) else path
-                data, team = (self._X, rows, starts, ends), self._team(longest)
-                chains.descend(*data, *shared, steps[t], at, kept, self._classes, team)
-        return W
+        rates: Array,
+        weights: Array,
+        sums: Array,
+    ) -> Array:
+        P = self._on.look(W, batches.together())[0]
+        r, R, along = r.copy(), self._on.rows(batches.longest), np.empty_like(s)
+        for t in self._on.calls(batches, together=True):
+            some = batches.rows, batches.starts[t], batches.ends[t], self._labels, s, P
+            given = columns(c), rates[t], weights[t], r, sums, along, self._unseen(), R
+            lazy.contract(self._X, *some, *given, self._classes)
+        return r
 
-    def _derivative(
-        self,
-        kind: int,
-        P: Array,
-        V: Tensor,
-        s: Array,
-        c: Array,
-        rows: Rows,
-        slopes: Array,
-        out: Tensor | None = None,
-    ) -> Tensor:
-        """X'R + c∘V, with an R of `softmax.residuals`."""
-        out = empty_like(V) if out is None else out
-        of = self._chosen(rows)
-        task = (self._X, of, self._labels, s, P, self._matrix(V), slopes)
-        shared = (*task, c, self._matrix(out))
-        if self._wide and rows is None:
-            X, cuts = self._transposed
-            at = cuts[self._team(len(of))]
-            softmax.wide_derivative(kind, *shared, X, at, self._classes)
-        else:
-            softmax.derivative(kind, *shared, self._classes, self._team(len(of)))
-        return out
-
-    def _chosen(self, rows: Rows) -> Array:
-        return self._all if rows is None else existing(rows.numpy(), len(self._all))
+    def _unseen(self) -> Array:
+        """No feature has been shrunk yet."""
+        return np.zeros(self._shape[0], np.int32)
 
     def _matrix(self, W: Tensor) -> Array:
         found: Array = W.numpy().reshape(self._shape)
         return found
 
-    def _empty(self, rows: int) -> Array:
-        found: Array = torch.empty(rows, len(self._classes[1]), dtype=self._dtype).numpy()
+    def _matrices(self, W: Tensor) -> Array:
+        found: Array = W.numpy().reshape(-1, *self._shape)
         return found
 
-    def _team(self, rows: int) -> int:
-        """Threads for so many rows."""
-        worth = int(rows * self._row_work / _WORTH_A_THREAD)
-        return 1 if worth <= 1 else min(worth, threads.of_kernel())
-
-    def _calls(self, batches: Batches) -> list[slice]:
-        """Steps that go into one call."""
-        count = len(batches.ends)
-        size = max(1, int(_AT_ONCE / (1 + batches.longest * self._row_work)))
-        return [slice(t, min(t + size, count)) for t in range(0, count, size)]
-
     @cached_property
-    def _no_path(self) -> Array:
-        return np.empty((0, *self._shape), self.dtype)
-
-    @cached_property
-    def _transposed(self) -> tuple[Form, _Cuts]:
-        """X' in CSR form, and how threads share its rows."""
-        starts, columns, values = self._X
-        shape = (len(self._all), self._shape[0])
-        X = csr(scipy.sparse.csr_array((values, columns, starts), shape).T.tocsr())
-        return X, _Cuts(X[0])
+    def _by_feature(self) -> ByFeature:
+        assert isinstance(self._X, tuple)
+        return ByFeature(self._X, self._labels, self._shape[0], self._classes)
 
 
-class _Cuts(dict[int, Array]):
-    """By the number of threads: where to cut rows of CSR form into parts of equal work."""
-
-    def __init__(self, starts: Array) -> None:
-        self._starts = starts
-
-    def __missing__(self, count: int) -> Array:
-        goals = np.linspace(0, self._starts[-1], count + 1)[1:-1]
-        inner = np.searchsorted(self._starts, goals)
-        self[count] = np.array([0, *inner, len(self._starts) - 1])
-        return self[count]
+def _flat(array: Array) -> Tensor:
+    return torch.from_numpy(array.reshape(-1))

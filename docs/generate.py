@@ -1,0 +1,64 @@
+"""Pages that are made from the code: `make docs` writes them, `make check` compares.
+
+python docs/generate.py [--check]
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import bilevel
+from bilevel.solvers import inner, linear, updates
+
+PAGE = Path(__file__).parent / "algorithms.md"
+_HEAD = """\
+# Algorithms and their parts
+
+<!-- made by `make docs` from the registry: do not edit -->
+
+D inner steps, N steps for the linear system, Q terms of the Neumann series. Gc(f) and Gc(g) count
+gradients, JV cross products ∇x∇y g·v, HV Hessian-vector products ∇²y g·v: how the paper prices an
+algorithm, and what `result.counts` reports, in calls and in samples.
+
+| name | class | what it does | from | cost of an outer step |
+|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """All of docs/algorithms.md."""
+    rows = [
+        f"| `{entry.name}` | `bilevel.algorithms.{entry.algorithm.__name__}` | {entry.summary} "
+        f"| {entry.paper} | {entry.cost} |"
+        for entry in bilevel.algorithms.registry().values()
+    ]
+    parts = [
+        _listed("Inner solvers: `bilevel.inner`", "bilevel.inner", inner._solvers),
+        _listed("Linear solvers: `bilevel.linear`", "bilevel.linear", linear._solvers),
+        _listed("Updates: `bilevel.updates`", "bilevel.updates", updates._updates),
+    ]
+    return _HEAD + "\n".join(rows) + "\n" + "".join(parts)
+
+
+def _listed(title: str, package: str, found: Mapping[str, type[Any]]) -> str:
+    lines = [
+        f"- `{package}.{name}`: {(inspect.getdoc(kind) or '').splitlines()[0]}"
+        for name, kind in sorted(found.items())
+    ]
+    return f"\n## {title}\n\n" + "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    made = page()
+    if "--check" not in sys.argv:
+        PAGE.write_text(made, encoding="utf-8")
+    elif PAGE.read_text(encoding="utf-8") != made:
+        sys.exit(f"{PAGE.name} is not what the code says: run `make docs`")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""AID-QN: quasi-Newton steps on Φ, each re-solved and taken only if Φ fell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bilevel.algorithms.contract import Solve
+from bilevel.algorithms.registry import register
+from bilevel.algorithms.tried_steps import Evaluation, TriedSteps
+from bilevel.arguments import fraction
+from bilevel.hypergradients.base import Stand
+from bilevel.numerics.vectors import dot, norm
+from bilevel.oracles.points import Oracle
+from bilevel.problem.sampling import Streams
+from bilevel.solvers.inner.newton_cg import NewtonCG
+from bilevel.solvers.linear.cg import CG, Preconditioner, if_known
+from bilevel.solvers.linear.inner_hessian import InnerHessian
+
+_ROUNDS = 6
+
+
+@register(
+    "aid-qn",
+    paper="our own; AID as in Ji, Yang & Liang, ICML 2021, with L-BFGS (Liu & Nocedal, 1989)",
+    cost="as the accuracy of each tried step needs",
+    demo={"preconditioner": None},
+    steps=30,
+)
+@dataclass(frozen=True, kw_only=True)
+class AIDQN(TriedSteps):
+    """Newton's steps for y and CG for v at every x that is tried; L-BFGS for x.
+
+    Both solves start from the last accepted point and leave a part of its error, again and again
+    until Φ is known well enough to tell whether the step lowers it.
+
+    Args:
+        drop: the part of its first error that a solve leaves.
+        preconditioner: for CG, as in `bilevel.linear.CG`; by default the oracle's own.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
+        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
+        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> bilevel.minimize(problem, bilevel.algorithms.AIDQN(), steps=20).x
+        tensor([0.5000, 0.5000])
+    """
+
+    drop: float = 0.01
+    preconditioner: Preconditioner | None = if_known
+
+    def __post_init__(self) -> None:
+        fraction("drop", self.drop)
+        CG(preconditioner=self.preconditioner)  # which checks it
+
+    def evaluate(
+        self, oracle: Oracle, stand: Stand, wanted: float | None, streams: Streams
+    ) -> Evaluation:
+        drop = self.drop * stand.measured.get("tighter", 1.0)
+        # No absolute tolerance: `drop` is relative to where a solve starts, at any scale of g.
+        newton = NewtonCG(tol=1e-300, drop=drop, preconditioner=self.preconditioner)
+        careful = CG(1000, drop**2, self.preconditioner)
+        x, y, v, before = stand.x, stand.y, stand.v, None
+        for _ in range(_ROUNDS):
+            inner = newton.solve(oracle, x, y, streams)
+            y = inner.y
+            outer = oracle.outer(x, y)
+            f_x, f_y = outer.gradient()
+            hessian = InnerHessian(oracle, x, y, streams)
+            linear = careful.solve(hessian, f_y, v)
+            v = linear.v
+            h = oracle.pull(x, f_x - hessian.cross(v, None))
+            # f(x, y) − Φ(x) ≈ ⟨∇y f, y − y*⟩ ≈ ⟨v, ∇y g(x, y)⟩: taken off the value below.
+            slack = dot(v, hessian.full.gradient())
+            solves = (
+                Solve("inner", str(inner.status), inner.steps, inner.gradient_norm),
+                Solve("linear", str(linear.status), linear.steps, linear.residual),
+            )
+            value = float(outer.value()) - slack
+            found = Evaluation(x, y, v, h, value, abs(slack), solves)
+            # Without a decrease to compare with, ∇Φ itself has to stop moving.
+            settled = before is not None and norm(h - before) <= drop * norm(h)
+            enough = settled if wanted is None else abs(slack) <= 0.1 * wanted
+            # No Newton step could be taken: y is as near to y*(x) as rounding allows.
+            if enough or inner.steps == 0 or not found.is_finite:
+                break
+            before = h
+        return found

@@ -1,0 +1,31 @@
+"""Options that several commands have, and the kinds of options that they have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def optional(help: str, metavar: str, *names: str, **limits: Any) -> Any:
+    """An option whose default is none, or stands in its help."""
+    return typer.Option(*names, help=help, metavar=metavar, show_default=False, **limits)
+
+
+def argument(help: str, metavar: str) -> Any:
+    """An argument that must be given."""
+    return typer.Argument(help=help, metavar=metavar, show_default=False)
+
+
+def folder(help: str) -> Any:
+    """The folder for a command's results."""
+    return optional(help, "FOLDER", "--output", "-o")
+
+
+Seeds = Annotated[int | None, optional("Run seeds 0 to N − 1.", "N", min=1)]
+Budget = Annotated[float | None, optional("Seconds for each run.", "SECONDS")]
+NewFolder = Annotated[
+    Path, typer.Option("--output", "-o", help="A new folder for the results.", metavar="FOLDER")
+]
+Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]

@@ -1,0 +1,37 @@
+"""Text and JSON that someone may have damaged: read, or refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bilevel.errors import UserError
+
+Json = TypeVar("Json", dict[str, Any], list[Any])
+
+
+def read_json(file: Path, kind: type[Json]) -> Json:
+    """What a file holds, or nothing of its kind if there is no file."""
+    if not file.is_file():
+        return kind()
+    return parse_json(read_text(file), kind, str(file))
+
+
+def parse_json(text: str, kind: type[Json], where: str) -> Json:
+    """What a text holds, which must be of this kind; `where` names it in messages."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where} is not JSON: {error}") from error
+    if not isinstance(value, kind):
+        raise UserError(f"{where} should hold a JSON {kind.__name__}, but has {text[:40]!r}")
+    return value
+
+
+def read_text(file: Path) -> str:
+    """The text of a file."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {file}: {error}") from error

@@ -1,0 +1,198 @@
+"""The narrow waist: everything that a method may ask of a problem.
+
+A point is (x, y, rows). It is cheap to make, and paid for when it is asked: an `Outer` point for f
+and its gradients, an `Inner` point for g and its gradients, a `Linear` point for many products
+with the Hessian of g. All vectors are flat. `rows` names rows of the inner data (of the outer data
+for f); None stands for all of them.
+
+Derivatives by x are covectors, which can be added; `pull` makes a vector of x from their sum.
+For most oracles the two are the same. Where x enters through features (a few-shot embedding),
+covectors belong to the features, and the pass back through the network is paid for once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from bilevel.oracles.prices import Price
+from bilevel.problem.sampling import Streams
+from bilevel.problem.sources import Rows
+
+Done = TypeVar("Done")
+
+
+class Outer(ABC):
+    """f at a point."""
+
+    @abstractmethod
+    def value(self) -> Tensor:
+        """f(x, y)."""
+
+    @abstractmethod
+    def gradient(self) -> tuple[Tensor, Tensor]:
+        """(∇x f, ∇y f), the first a covector."""
+
+
+class Inner(ABC):
+    """g at a point."""
+
+    @abstractmethod
+    def value(self) -> Tensor:
+        """g(x, y)."""
+
+    @abstractmethod
+    def gradient(self) -> Tensor:
+        """∇y g(x, y)."""
+
+    def value_and_gradient(self) -> tuple[Tensor, Tensor]:
+        """(g, ∇y g), which may share work: for solvers with a line search."""
+        return self.value(), self.gradient()
+
+    @abstractmethod
+    def gradient_x(self) -> Tensor:
+        """∇x g(x, y), a covector: what value-function methods are made of."""
+
+
+class Linear(Inner):
+    """∇y g around a point: linearised once, for many products."""
+
+    @abstractmethod
+    def hvp(self, v: Tensor) -> Tensor:
+        """∇²y g(x, y) v."""
+
+    @abstractmethod
+    def cross(self, v: Tensor) -> Tensor:
+        """∇x∇y g(x, y) v, the covector of ∂/∂x ⟨∇y g(x, y), v⟩."""
+
+    def both(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """(∇²y g v, ∇x∇y g v), which may share work."""
+        return self.hvp(v), self.cross(v)
+
+    def diagonal(self) -> Tensor:
+        """The diagonal of ∇²y g(x, y), where it is cheap."""
+        raise NotImplementedError(
+            f"{type(self).__name__} knows no cheap diagonal of the Hessian: use no preconditioner, "
+            "or give a diagonal as a tensor"
+        )
+
+    def inverse(self) -> Callable[[Tensor], Tensor]:
+        """The best cheap approximation of v ↦ (∇²y g)⁻¹ v, symmetric and positive definite."""
+        # `bilevel.linear.if_known` catches this: to know no inverse is no failure.
+        raise NotImplementedError(
+            f"{type(self).__name__} knows no cheap inverse of the Hessian: use no preconditioner, "
+            "or give a diagonal as a tensor"
+        )
+
+
+class Start(ABC):
+    """Where the inner steps start, as a function of x."""
+
+    @abstractmethod
+    def point(self) -> Tensor:
+        """y^0(x)."""
+
+    @abstractmethod
+    def pull(self, r: Tensor) -> Tensor:
+        """The covector of ∂/∂x ⟨y^0(x), r⟩."""
+
+
+class FixedStart(Start):
+    """y^0 is what it is, whatever x."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self._x, self._y = x, y
+
+    def point(self) -> Tensor:
+        return self._y
+
+    def pull(self, r: Tensor) -> Tensor:
+        return torch.zeros_like(self._x)
+
+
+class Plan(ABC, Generic[Done]):
+    """A whole loop as data: see `bilevel.oracles.plans`."""
+
+    @abstractmethod
+    def plainly(self, oracle: Oracle) -> Done:
+        """Do it by points."""
+
+    @abstractmethod
+    def bill(self) -> list[tuple[Price, Rows]]:
+        """What it asks for, and on which rows."""
+
+
+class Oracle(ABC):
+    """Points of a bilevel problem, on flat vectors."""
+
+    x_size: int
+    y_size: int
+    inner_rows: int | None  # rows of the data of g, None without data
+    outer_rows: int | None
+    seed: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @abstractmethod
+    def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
+        """f at (x, y)."""
+
+    @abstractmethod
+    def inner(self, x: Tensor, y: Tensor, rows: Rows = None) -> Inner:
+        """g at (x, y)."""
+
+    @abstractmethod
+    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
+        """∇y g around (x, y), ready for products."""
+
+    def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
+        """The derivative by x that a covector stands for."""
+        # x itself is what the losses see: a covector is a vector of x already.
+        return covector
+
+    def start(self, x: Tensor, y: Tensor, rows: Rows = None) -> Start:
+        """Where the inner steps start: at y, unless the problem makes it depend on x."""
+        return FixedStart(x, y)
+
+    def accelerate(self, plan: Plan[Any]) -> Any:
+        """The outcome of a whole plan by a faster way; None leaves it to the plan's plain form."""
+        return None
+
+    def streams(self, step: int) -> Streams:
+        """The random choices of outer step `step`."""
+        # By seed and step alone: a resumed run draws the same rows as an unbroken one.
+        return Streams(self.seed, step, self.inner_rows, self.outer_rows)
+
+
+class Forwarding(Oracle):
+    """An oracle around another: a wrapper overrides what it changes."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        # `accelerate` is not forwarded: a fast form of the oracle inside would bypass the wrapper.
+        self.oracle = oracle
+        self.x_size, self.y_size = oracle.x_size, oracle.y_size
+        self.inner_rows, self.outer_rows = oracle.inner_rows, oracle.outer_rows
+        self.seed, self.dtype, self.device = oracle.seed, oracle.dtype, oracle.device
+
+    def rows(self, rows: Rows) -> Rows:
+        """The rows as the oracle inside knows them."""
+        return rows
+
+    def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
+        return self.oracle.outer(x, y, self.rows(rows))
+
+    def inner(self, x: Tensor, y: Tensor, rows: Rows = None) -> Inner:
+        return self.oracle.inner(x, y, self.rows(rows))
+
+    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
+        return self.oracle.linearize(x, y, self.rows(rows))
+
+    def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
+        return self.oracle.pull(x, covector, self.rows(rows))
+
+    def start(self, x: Tensor, y: Tensor, rows: Rows = None) -> Start:
+        return self.oracle.start(x, y, self.rows(rows))

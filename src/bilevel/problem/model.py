@@ -1,0 +1,44 @@
+"""What may be known of a problem's losses besides the losses themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from bilevel.problem.constants import Known
+from bilevel.problem.parts import Part
+
+
+class Model:
+    """What is known of a problem's losses, given with them: `Problem(..., model=...)`.
+
+    The losses stay the truth; a model offers faster derivatives, constants and a good step, each
+    only if it has them. `bilevel.models.conformance` tests a model against its own losses.
+    """
+
+    renumbers = False  # whether the oracle of a part numbers its rows from zero
+
+    def oracle(self, problem: Any, seed: int) -> object | None:
+        """A `bilevel.oracles.Oracle`; None leaves the losses to automatic differentiation."""
+        return None
+
+    def part(self, inner: Part, outer: Part) -> Model:
+        """The same on one process, which holds these rows alone."""
+        return self
+
+    def restrict(self, x: Tensor, inner: Part) -> Tensor:
+        """What the oracle of a part takes for x."""
+        return x
+
+    def extend(self, covector: Tensor, x: Tensor, inner: Part) -> Tensor:
+        """A covector of all of x, from one of a part's x."""
+        return covector
+
+    def constants(self, x: Tensor, y: Tensor) -> Known:
+        """Constants of the assumptions near (x, y) that are exact or bounds, by their letters."""
+        return {}
+
+    def good_step(self) -> float | None:
+        """1/L for the inner loss, where it is known."""
+        return None

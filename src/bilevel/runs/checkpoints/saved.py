@@ -1,0 +1,158 @@
+"""What is kept of a run, as plain data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from bilevel.algorithms.contract import State
+from bilevel.oracles.prices import Counts
+from bilevel.runs.history import HistoryRecord, Past
+from bilevel.runs.status import Status
+
+FORMAT = "bilevel run 2"
+_FORMAT_1 = "bilevel run 1"
+READABLE = (FORMAT, _FORMAT_1)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended.
+
+    Args:
+        status: in a word.
+        tol: what was asked for, where that decided.
+        point: the x and y that were looked at, where those are not the state's.
+        note: what the look found, or how it diverged.
+        for_good: False if a limit made a doubtful run end: with a wider one it goes on.
+    """
+
+    status: Status
+    tol: float | None = None
+    point: tuple[Tensor, Tensor] | None = None
+    note: str = ""
+    for_good: bool = True
+
+    def stands(self, tol: float | None, limited: bool) -> bool:
+        """Whether a run that is called again has ended so.
+
+        Args:
+            tol: what is asked for now.
+            limited: whether a limit of now ends it in any case.
+        """
+        # No limit made it end, so that no wider limit can let it go on.
+        if self.status in (Status.STOPPED, Status.DIVERGED):
+            return True
+        if tol is None or self.tol is None:
+            return False
+        if self.status is Status.CONVERGED:
+            # Converged to a tighter tolerance is converged to this one.
+            return self.tol <= tol
+        return self.status is Status.DOUBTFUL and self.tol == tol and (self.for_good or limited)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The point with the lowest outer value of those that were evaluated."""
+
+    value: float
+    x: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Where a run stands, after all that belongs to its last step was done.
+
+    Args:
+        past: what lies behind it.
+        memories: of the callbacks that have one, in their order.
+        ending: how the run ended; None before its end.
+        best: the best point so far, for a run that diverges.
+    """
+
+    past: Past
+    memories: tuple[dict[str, Any], ...] = ()
+    ending: Ending | None = None
+    best: Best | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """Dicts, numbers, text and tensors, the same to the bit.
+
+        Example:
+            >>> import torch
+            >>> record = HistoryRecord(1, 0.5, None, 2.0, {}, Counts(hv=3), {"inner_steps": 4})
+            >>> state = State(1, {"x": torch.ones(2), "y": torch.ones(2)})
+            >>> saved = Saved(Past(state, 0.5, history=[record]), ending=Ending(Status.STOPPED))
+            >>> Saved.of(saved.plain()).past.history == [record]
+            True
+        """
+        past = self.past
+        return {
+            "format": FORMAT,
+            "past": {
+                "state": past.state.plain(),
+                "seconds": past.seconds,
+                "counts": dict(past.counts),
+                "history": _text(past.history),
+            },
+            "memories": list(self.memories),
+            "ending": None if self.ending is None else _plain(self.ending),
+            "best": None if self.best is None else dict(vars(self.best)),
+        }
+
+    @staticmethod
+    def of(plain: dict[str, Any]) -> Saved:
+        """From plain data, of this version or of the one before."""
+        if plain["format"] == _FORMAT_1:
+            plain = _from_format_1(plain)
+        past, ending, best = plain["past"], plain["ending"], plain["best"]
+        return Saved(
+            Past(
+                State(**past["state"]),
+                past["seconds"],
+                Counts(**past["counts"]),
+                _records(past["history"]),
+            ),
+            tuple(plain["memories"]),
+            None if ending is None else Ending(**{**ending, "status": Status(ending["status"])}),
+            None if best is None else Best(**best),
+        )
+
+
+def _plain(ending: Ending) -> dict[str, Any]:
+    return {**vars(ending), "status": str(ending.status)}
+
+
+def _from_format_1(plain: dict[str, Any]) -> dict[str, Any]:
+    """Points had fields of their own, and only x had a memory; a status was all of an ending."""
+    old, status = plain["past"]["state"], plain["status"]
+    points = {name: old[name] for name in ("x", "y", "y0", "v") if old.get(name) is not None}
+    state = {
+        "step": old["step"],
+        "points": points,
+        "memory": {"x": old["memory"]},
+        "measured": old["measured"],
+    }
+    # "Converged" was not verified then: such a run goes on.
+    kept = status if status in ("stopped", "diverged") else None
+    return {
+        "past": {**plain["past"], "state": state},
+        "memories": plain["memories"],
+        "ending": None if kept is None else {"status": kept},
+        "best": None,
+    }
+
+
+def _text(history: Sequence[HistoryRecord]) -> str:
+    # As one text: loading a hundred thousand small dicts from a torch file takes many seconds.
+    return json.dumps([{**record, "counts": [*dict(record.counts).values()]} for record in history])
+
+
+def _records(text: str) -> list[HistoryRecord]:
+    rows = json.loads(text)
+    return [HistoryRecord(**{**row, "counts": Counts(*row["counts"])}) for row in rows]

@@ -1,0 +1,61 @@
+"""What a run writes down of each outer step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bilevel.algorithms.contract import Report, State
+from bilevel.oracles.prices import Counts
+from bilevel.record import Record
+
+
+@dataclass(frozen=True)
+class HistoryRecord(Record):
+    """One outer step.
+
+    Args:
+        step: its number, from 1.
+        seconds: since the start, without evaluation, metrics and callbacks.
+        outer_value: f(x, y) on all rows after the step; None where it was not evaluated.
+        hypergradient_norm: of the estimate that the step was made with; where x is constrained,
+            its projected form.
+        metrics: the user's own, evaluated after the step.
+        counts: since the start.
+        report: how the step's solves went, by name: "inner_status", "linear_steps" and so on.
+    """
+
+    step: int
+    seconds: float
+    outer_value: float | None
+    hypergradient_norm: float
+    metrics: dict[str, float]
+    counts: Counts
+    report: dict[str, Any]
+
+
+def in_words(report: Report) -> dict[str, str | int | float | None]:
+    """How the solves of a step went."""
+    return {
+        f"{solve.what}_{name}": getattr(solve, name)
+        for solve in report.solves
+        for name in ("status", "steps", "residual")
+    }
+
+
+@dataclass(frozen=True)
+class Past:
+    """What lies behind a run that is to continue: give it to `minimize(..., after=...)`.
+
+    Args:
+        state: where it stands.
+        seconds: how long the steps took.
+        counts: what they asked of the oracle.
+        history: a record for each of them.
+    """
+
+    state: State
+    seconds: float = 0.0
+    counts: Counts = field(default_factory=Counts)
+    history: Sequence[HistoryRecord] = ()

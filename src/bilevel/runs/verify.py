@@ -1,0 +1,120 @@
+"""One accurate look at a point that a run would call stationary.
+
+A small estimate proves little: y may be far from y*(x), a series too short, a batch lucky. So the
+inner problem is solved further and the linear system accurately, on all rows, until ∇Φ(x) has
+settled to a fraction of the tolerance; only what is small then is called converged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bilevel.hypergradients.aid import AID
+from bilevel.numerics.vectors import norm
+from bilevel.oracles.points import Oracle
+from bilevel.solvers.inner.base import InnerSolution, InnerStatus
+from bilevel.solvers.inner.newton_cg import NewtonCG
+from bilevel.solvers.linear.base import LinearStatus
+from bilevel.solvers.linear.cg import CG, if_known
+
+_ABOUT = 1.1  # times the tolerance: what "at most the tolerance" may be off by
+_ROUNDS = 12
+_DROP = 1e-2  # what a round leaves of ‖∇y g‖
+_SETTLED = 0.1  # of the tolerance: how far ∇Φ may still move
+_INNER = NewtonCG(tol=1e-300, drop=_DROP, steps=50, preconditioner=if_known)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an accurate look found.
+
+    Args:
+        norm: ‖∇Φ(x)‖, or its projected form.
+        y: the inner solution there.
+        doubt: why it is not to be called converged, with what to try; empty if it is.
+    """
+
+    norm: float
+    y: Tensor
+    doubt: str
+
+
+def look(oracle: Oracle, x: Tensor, y: Tensor, tol: float, size: Callable[[Tensor], float]) -> Seen:
+    """Whether x is stationary.
+
+    Args:
+        oracle: of all rows that count.
+        x, y: where.
+        tol: what was asked for.
+        size: of a hypergradient: its norm, or its projected form.
+    """
+    eps = float(torch.finfo(y.dtype).eps)
+    # As accurate as the precision allows; a bound on the steps, as a singular system has no end.
+    careful = AID(CG(min(10 * len(y) + 100, 5000), max(1e-10, 10 * eps), if_known))
+    streams = oracle.streams(0)
+    # The first look is at the run's own y: how far ∇Φ moves from there shows how far y was off.
+    solved = InnerSolution(y, InnerStatus.STEP_LIMIT, 0)
+    before: Tensor | None = None
+    for _ in range(_ROUNDS):
+        found = careful.at(oracle, x, solved, None, streams)
+        problem = _problem(found.linear.status, found.linear.residual)
+        if problem or not math.isfinite(norm(found.value)):
+            return Seen(math.inf, solved.y, problem or "Values there are not finite.")
+        # Judged by ∇Φ, not by ‖∇y g‖: only what reaches the hypergradient matters.
+        moved = math.inf if before is None else norm(found.value - before)
+        if moved <= _SETTLED * tol:
+            break
+        before, last = found.value, solved
+        solved = _INNER.solve(oracle, x, solved.y, streams)
+        if solved.steps == 0 or solved.status is InnerStatus.STALLED:
+            # As near to y*(x) as rounding allows: nothing more can be found out.
+            solved = solved if solved.steps else last
+            found = careful.at(oracle, x, solved, None, streams)
+            break
+        if solved.status is InnerStatus.NOT_CONVERGED:
+            return Seen(math.inf, solved.y, _UNSOLVED)
+    else:  # ∇Φ never settled
+        return Seen(math.inf, solved.y, _UNSOLVED)
+    true = size(found.value)
+    return Seen(true, solved.y, "" if true <= _ABOUT * tol else _far(true, norm(y - solved.y)))
+
+
+def outer_value(oracle: Oracle, x: Tensor, y: Tensor) -> float:
+    """Φ(x) as far as it can be found from y; infinite where it has no value."""
+    # A diverged y says nothing of Φ: the inner problem is solved from it first.
+    solved = _INNER.solve(oracle, x, y, oracle.streams(0))
+    value = float(oracle.outer(x, solved.y).value())
+    return value if math.isfinite(value) else math.inf
+
+
+def _problem(status: LinearStatus, residual: float | None) -> str:
+    if status is LinearStatus.NEGATIVE_CURVATURE:
+        return (
+            "The inner loss is not strongly convex there, so that the hypergradient means little: "
+            "add a ridge to the inner loss."
+        )
+    if status is LinearStatus.NOT_CONVERGED:
+        return (
+            "The linear system there is too ill-conditioned to be solved accurately "
+            f"(residual {residual:.2g}): add a ridge to the inner loss, or use float64."
+        )
+    return ""
+
+
+_UNSOLVED = (
+    "The inner problem could not be solved accurately there: check that the inner loss is smooth "
+    "and strongly convex."
+)
+
+
+def _far(true: float, distance: float) -> str:
+    return (
+        f"Accurate solves at the same x find {true:.3g}, with y moved by {distance:.2g}: solve the "
+        "inner problem further (more inner_steps, a larger inner_lr, or "
+        "inner=bilevel.inner.NewtonCG()) and the linear system too, or use larger batches."
+    )

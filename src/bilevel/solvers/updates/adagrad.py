@@ -1,0 +1,48 @@
+"""AdaGrad."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bilevel.arguments import Schedule, at, positive
+from bilevel.solvers.updates.base import Look, Memory, Update, rate
+
+
+@dataclass(frozen=True)
+class AdaGrad(Update):
+    """p_i ← p_i − lr g_i/√(Σ_{j≤k} g_i²), each entry with a step of its own.
+
+    It tolerates noise: steps fall as one over the square root of the number of steps so far.
+
+    Args:
+        lr: the learning rate, or a schedule. None takes the size of the point's entries at the
+            start, their root mean square, or 1 if all are zero: right for logits and logarithms,
+            which start there.
+
+    Reference: Duchi, Hazan & Singer, "Adaptive subgradient methods", JMLR 2011.
+    """
+
+    lr: float | Schedule | None = None
+
+    def __post_init__(self) -> None:
+        if self.lr is not None:
+            positive("lr", at(self.lr, 0))
+
+    def init(self, point: Tensor) -> Memory:
+        scale = float(point.square().mean().sqrt()) or 1.0
+        return {"scale": scale, "squares": torch.zeros_like(point)}
+
+    def apply(
+        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
+    ) -> tuple[Tensor, Memory]:
+        # Not in place: the memory belongs to the last state, which may yet be gone back to.
+        squares = memory["squares"].addcmul(gradient, gradient)
+        # Away from zero, which would give 0/0 and whose root takes six times as long; the gradient
+        # is zero there, and so is the move.
+        roots = squares.clamp(min=torch.finfo(point.dtype).tiny).sqrt_()
+        moved = torch.div(gradient, roots, out=roots)
+        lr = memory["scale"] if self.lr is None else rate(self.lr, look)
+        return point.sub(moved, alpha=lr), {"scale": memory["scale"], "squares": squares}

@@ -1,0 +1,56 @@
+"""HOAG's own step: tried, and undone if the outer loss rose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bilevel.numerics.vectors import norm
+from bilevel.solvers.updates.base import Look, Memory, Update
+
+
+@dataclass(frozen=True)
+class AdaptiveStep(Update):
+    """x ← x − ∇Φ/L, where L is doubled when f rose too much and shrunk by 5 % when it fell.
+
+    The first L is ‖∇Φ‖/√p. If f at the new point exceeds f at the last by more than the
+    inexact solves explain, the last step is undone and L doubled. If it surely fell by at
+    least what a step of size 1/L should give, L shrinks. An inner solution with gradient ∇y g
+    leaves f wrong by v'∇y g to first order, and both values are doubted by that much.
+
+    Args:
+        epsilon: ε_k, what the solves of this step were asked for.
+
+    Reference: Pedregosa, ICML 2016, section "Adaptive step size".
+    """
+
+    epsilon: float
+
+    def apply(
+        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
+    ) -> tuple[Tensor, Memory]:
+        value, doubt = look.value(), look.doubt(self.epsilon)
+        if not memory:
+            # A zero hypergradient moves nothing: any L will do.
+            L = norm(gradient) / point.numel() ** 0.5 or 1.0
+            return self._move(point, gradient, value, doubt, L)
+        L, before = memory["L"], memory["value"]
+        # Two values can be told apart only beyond what inexact solves and rounding explain.
+        either = memory["doubt"] + doubt + 10 * torch.finfo(point.dtype).eps * abs(before)
+        # ‖∇Φ‖²/(2L): what a step of 1/L takes off a parabola of curvature L.
+        expected = 0.5 * memory["slope"] * memory["length"]
+        if value > before + either + self.epsilon * memory["length"]:
+            # From the x before, along its own hypergradient: that of the rejected x is dropped.
+            undone = {**memory, "L": 2 * L, "length": memory["length"] / 2}
+            return memory["x"] - memory["h"] / undone["L"], undone
+        fell = value <= before - either - expected
+        return self._move(point, gradient, value, doubt, 0.95 * L if fell else L)
+
+    def _move(
+        self, x: Tensor, h: Tensor, value: float, doubt: float, L: float
+    ) -> tuple[Tensor, Memory]:
+        slope = norm(h)
+        sizes = {"L": L, "value": value, "doubt": doubt, "slope": slope, "length": slope / L}
+        return x.sub(h, alpha=1 / L), {**sizes, "x": x, "h": h}

@@ -1,0 +1,40 @@
+"""Plain gradient descent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bilevel.arguments import Schedule, at, positive
+from bilevel.solvers.updates.base import Back, Look, Memory, Update, rate
+
+
+@dataclass(frozen=True)
+class Descent(Update):
+    """p ← p − lr g (the paper, Algorithm 1, line 8 for x and line 5 for y).
+
+    Args:
+        lr: the learning rate, or a schedule k -> lr.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.updates import Descent, Look
+        >>> Descent(0.5).apply(torch.ones(2), torch.ones(2), {}, Look())
+        (tensor([0.5000, 0.5000]), {})
+    """
+
+    lr: float | Schedule
+
+    def __post_init__(self) -> None:
+        positive("lr", at(self.lr, 0))
+
+    def apply(
+        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
+    ) -> tuple[Tensor, Memory]:
+        return point.sub(gradient, alpha=rate(self.lr, look)), memory
+
+    def transpose(
+        self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
+    ) -> Back:
+        return Back(r, r * -rate(self.lr, look), {})

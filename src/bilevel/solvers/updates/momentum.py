@@ -1,0 +1,84 @@
+"""Gradient descent with momentum, Polyak's and Nesterov's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bilevel.arguments import Schedule, at, fraction, positive
+from bilevel.solvers.updates.base import Back, Look, Memory, Update, rate
+
+
+@dataclass(frozen=True)
+class Momentum(Update):
+    """m ← β m + g, p ← p − lr m: `torch.optim.SGD(momentum=β)`.
+
+    Args:
+        lr: the learning rate, or a schedule.
+        beta: β.
+
+    Reference: Polyak, "Some methods of speeding up the convergence of iteration methods", 1964.
+    """
+
+    lr: float | Schedule
+    beta: float = 0.9
+
+    def __post_init__(self) -> None:
+        positive("lr", at(self.lr, 0))
+        fraction("beta", self.beta)
+
+    def init(self, point: Tensor) -> Memory:
+        return {"m": torch.zeros_like(point)}
+
+    def apply(
+        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
+    ) -> tuple[Tensor, Memory]:
+        m = memory["m"].mul(self.beta).add_(gradient)
+        return point.sub(m, alpha=rate(self.lr, look)), {"m": m}
+
+    def transpose(
+        self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
+    ) -> Back:
+        # m goes into the moved point and into the next m: their covectors add.
+        of_m = r * -rate(self.lr, look) + of_memory.get("m", 0)
+        return Back(r, of_m, {"m": self.beta * of_m})
+
+
+@dataclass(frozen=True)
+class Nesterov(Update):
+    """m ← β m + g, p ← p − lr (g + β m): `torch.optim.SGD(momentum=β, nesterov=True)`.
+
+    Args:
+        lr: the learning rate, or a schedule.
+        beta: β.
+
+    Reference: Sutskever, Martens, Dahl & Hinton, "On the importance of initialization and
+    momentum in deep learning", ICML 2013.
+    """
+
+    lr: float | Schedule
+    beta: float = 0.9
+
+    def __post_init__(self) -> None:
+        positive("lr", at(self.lr, 0))
+        fraction("beta", self.beta)
+
+    def init(self, point: Tensor) -> Memory:
+        return {"m": torch.zeros_like(point)}
+
+    def apply(
+        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
+    ) -> tuple[Tensor, Memory]:
+        m = memory["m"].mul(self.beta).add_(gradient)
+        ahead = gradient.add(m, alpha=self.beta)
+        return point.sub(ahead, alpha=rate(self.lr, look)), {"m": m}
+
+    def transpose(
+        self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
+    ) -> Back:
+        of_ahead = r * -rate(self.lr, look)
+        # As above; the gradient also goes into the point directly.
+        of_m = self.beta * of_ahead + of_memory.get("m", 0)
+        return Back(r, of_ahead + of_m, {"m": self.beta * of_m})
