@@ -27,7 +27,7 @@ def compiled(function: Function, **options: Any) -> Any:
     """
     try:
         return njit(**OPTIONS, cache=True, **options)(function)
-    except RuntimeError:
+    except RuntimeError:  # "no locator available"
         return njit(**OPTIONS, **options)(function)
 
 

@@ -3,8 +3,8 @@
 A step touches few features, but the penalty shrinks all of them. Here a feature shrinks when it is
 next read: `seen[j]` is the step that it is up to date with. A step then costs its non-zeros only.
 
-W, r and sums are overwritten. Arguments are as in `bilevel.kernels.softmax`, and rows lie close;
-`seen` starts with zeros, and R has room for the longest batch.
+W, r and sums are written to. Arguments are as in `bilevel.kernels.softmax`, and rows lie close;
+`seen` begins with zeros, `every` lists all features, and R has room for the longest batch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from bilevel.kernels.kernel import compiling, inner, kernel
 from bilevel.kernels.products import pull, push
-from bilevel.kernels.registers import item, load, store
+from bilevel.kernels.registers import filled, item, load, store
 from bilevel.kernels.softmax import coefficient, errors, spreads
 
 
@@ -29,6 +29,7 @@ def descend(
     rates: Any,
     W: Any,
     seen: Any,
+    every: Any,
     R: Any,
     classes: Any,
 ) -> None:
@@ -37,19 +38,16 @@ def descend(
     # An array without rows stands for "no sums".
     nothing = W[:0]
     for t in range(len(ends)):
-        a, b = starts[t], ends[t]
-        # What this batch reads is brought up to date first: `push` then sees W as dense steps
-        # would have left it.
-        touch(X, rows[a:b], t, seen, c, rates, rates, W, nothing, classes)
-        push(X, rows[a:b], W, R, classes)
-        errors(R, rows[a:b], labels, s[a:b], classes)
-        # The penalty of this step before its gradient, as in (1 − α c)∘W − α X'R: both are
-        # taken at the same W.
-        touch(X, rows[a:b], t + 1, seen, c, rates, rates, W, nothing, classes)
-        subtract(X, rows[a:b], rates[t], R, W, classes)
-    # Features that the last batches did not touch.
-    for j in range(len(W)):
-        catch_up(j, len(ends), seen, c, rates, rates, W, nothing, classes)
+        some, own = rows[starts[t] : ends[t]], s[starts[t] : ends[t]]
+        for i in some:
+            touch(X[1], X[0][i], X[0][i + 1], t, seen, c, rates, rates, W, nothing, classes)
+        push(X, some, W, R, classes)
+        errors(R, some, labels, own, classes)
+        for i in some:
+            touch(X[1], X[0][i], X[0][i + 1], t + 1, seen, c, rates, rates, W, nothing, classes)
+        # Into W at once: batches are small here, so that few terms are rounded to its digits.
+        subtract(X, some, rates[t], R, W, classes)
+    touch(every, 0, len(W), len(ends), seen, c, rates, rates, W, nothing, classes)
 
 
 @kernel
@@ -68,6 +66,7 @@ def contract(
     sums: Any,
     along: Any,
     seen: Any,
+    every: Any,
     R: Any,
     classes: Any,
 ) -> None:
@@ -75,14 +74,15 @@ def contract(
     compiling()
     for t in range(len(ends)):
         a, b = starts[t], ends[t]
-        # As in `descend`: what is read up to date first, then the penalty, then the rest of H r.
-        touch(X, rows[a:b], t, seen, c, rates, weights, r, sums, classes)
-        push(X, rows[a:b], r, R, classes)
-        spreads(R, P[a:b], rows[a:b], labels, s[a:b], along[a:b], classes)
-        touch(X, rows[a:b], t + 1, seen, c, rates, weights, r, sums, classes)
-        subtract(X, rows[a:b], rates[t], R, r, classes)
-    for j in range(len(r)):
-        catch_up(j, len(ends), seen, c, rates, weights, r, sums, classes)
+        some = rows[a:b]
+        for i in some:
+            touch(X[1], X[0][i], X[0][i + 1], t, seen, c, rates, weights, r, sums, classes)
+        push(X, some, r, R, classes)  # only these rows of r are up to date, and no other is read
+        spreads(R, P[a:b], some, labels, s[a:b], along[a:b], classes)
+        for i in some:
+            touch(X[1], X[0][i], X[0][i + 1], t + 1, seen, c, rates, weights, r, sums, classes)
+        subtract(X, some, rates[t], R, r, classes)
+    touch(every, 0, len(r), len(ends), seen, c, rates, weights, r, sums, classes)
 
 
 @inner
@@ -95,8 +95,9 @@ def subtract(X: Any, rows: Any, rate: Any, R: Any, W: Any, classes: Any) -> None
 
 @inner
 def touch(
-    X: Any,
-    rows: Any,
+    columns: Any,
+    first: int,
+    last: int,
     t: int,
     seen: Any,
     c: Any,
@@ -106,36 +107,24 @@ def touch(
     sums: Any,
     classes: Any,
 ) -> None:
-    """Bring the features of these rows up to date with step t."""
-    for i in rows:
-        for k in range(X[0][i], X[0][i + 1]):
-            catch_up(item(X[1], k), t, seen, c, rates, weights, W, sums, classes)
+    """Do the features columns[first:last] up to step t.
 
-
-@inner
-def catch_up(
-    j: int,
-    t: int,
-    seen: Any,
-    c: Any,
-    rates: Any,
-    weights: Any,
-    W: Any,
-    sums: Any,
-    classes: Any,
-) -> None:
-    if seen[j] == t:
-        return
-    w, shrinks = load(W, j, classes), coefficient(c, j, classes)
-    # Step by step, not by a power: the rates may differ, and each r on the way is summed.
-    if len(sums) > 0:
-        whole = load(sums, j, classes)
-        for k in range(seen[j], t):
-            whole += weights[k] * w
-            w = w - rates[k] * shrinks * w
-        store(sums, j, whole, classes)
-    else:
-        for k in range(seen[j], t):
-            w = w - rates[k] * shrinks * w
-    store(W, j, w, classes)
-    seen[j] = t
+    A call has some sixty arguments inside, as an array has seven: so one for many features.
+    """
+    for i in range(first, last):
+        j = item(columns, i)
+        if item(seen, j) == t:
+            continue
+        w, shrinks, power = load(W, j, classes), coefficient(c, j, classes), filled(W, 1, classes)
+        # Powers first, then W: a step waits for one product of the step before, and not for three.
+        if len(sums) > 0:
+            series = filled(W, 0, classes)
+            for k in range(seen[j], t):
+                series += weights[k] * power
+                power = power * (1 - rates[k] * shrinks)
+            store(sums, j, load(sums, j, classes) + series * w, classes)
+        else:
+            for k in range(seen[j], t):
+                power = power * (1 - rates[k] * shrinks)
+        store(W, j, power * w, classes)
+        seen[j] = t

@@ -52,7 +52,7 @@ def dot(X: Any, i: int, W: Any, classes: Any) -> Any:
 
 
 def _push_sparse(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> None:
-    # b'W once for all rows: with b added to each row, S would no longer be sparse.
+    # b'W is the same for all rows: once a call.
     background = filled(W, 0, classes)
     for j in range(len(X[3])):
         background += X[3][j] * load(W, j, classes)
@@ -66,7 +66,7 @@ def _pull_sparse(X: Any, rows: Any, R: Any, G: Any, classes: Any) -> None:
     whole = filled(R, 0, classes)
     for t in range(len(rows)):
         r = load(R, t, classes)
-        whole += r
+        whole += r  # b(1'R) needs the sum alone
         for k in range(starts[rows[t]], starts[rows[t] + 1]):
             j = item(columns, k)
             store(G, j, load(G, j, classes) + item(values, k) * r, classes)

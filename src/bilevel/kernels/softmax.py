@@ -128,7 +128,7 @@ def contract(
         for a in range(starts[t], ends[t], BLOCK):
             b = min(ends[t], a + BLOCK)
             some, Q = rows[a:b], P[a:b] if known else P
-            if not known:  # while the block is in the cache
+            if not known:  # here, and not for all rows before: the block is in the cache now
                 push(X, some, there, Q, classes)
                 soften(Q, some, labels, s[:0], classes)
             push(X, some, here, R, classes)
@@ -163,10 +163,9 @@ def multiply(X: Any, first: int, last: int, R: Any, c: Any, V: Any, out: Any, cl
 @inner
 def exponentials(z: Any) -> Any:
     """exp(z − max z), its sum, and max z."""
-    # Behind the last class −inf, which cannot be the maximum; after `exp`, which is never zero,
-    # 0 again, so that the sum is that of the classes.
-    z = trimmed(z, -inf)
+    z = trimmed(z, -inf)  # the zeros behind the last class must not be the greatest
     top = largest(z)
+    # Zero again: `exp` leaves 2^-126 there, and products with that are denormal, which is slow.
     e = trimmed(exp(z - top), 0)
     return e, total(e), top
 
@@ -187,7 +186,7 @@ def errors(R: Any, rows: Any, labels: Any, s: Any, classes: Any) -> None:
     """R_t, which is X_t W, becomes s_t (softmax(X_t W) − Y_t)."""
     for t in range(len(rows)):
         e, whole, _ = exponentials(load(R, t, classes))
-        # One division per row, not one per class.
+        # One division a row, and s on the way: the row is written once.
         store(R, t, e * (s[t] / whole), classes)
         R[t, labels[rows[t]]] -= s[t]
 
@@ -199,6 +198,7 @@ def spreads(R: Any, P: Any, rows: Any, labels: Any, s: Any, along: Any, classes:
         p, u = load(P, t, classes), load(R, t, classes)
         # (diag P − PP')U without its matrix: C numbers per row, not C².
         mean = total(p * u)
+        # ∂/∂W of log Σ exp(Z) − Z_b along V is P·U − U_b: no pass of its own is needed.
         along[t] = mean - R[t, labels[rows[t]]]
         store(R, t, s[t] * (p * u - mean * p), classes)
 

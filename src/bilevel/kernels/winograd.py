@@ -54,7 +54,7 @@ def convolve(
     """
     compiling()
     height, width, channels, filters = shape
-    # `multiply` goes on to a multiple of 6: rows behind the last tile are read, but not used.
+    # Zeros, not anything: `multiply` goes beyond the last tile, and denormal numbers are slow.
     inputs = np.zeros(16 * ROWS * channels, image.dtype)
     outputs = np.zeros(16 * ROWS * filters, image.dtype)
     for a in range(first, last, TILES):
@@ -101,7 +101,7 @@ def multiply(
         a = (place * ROWS + t) * channels
         for block in range(blocks):
             first = (place * blocks + block) * channels
-            # 12 registers of sums, 2 of u and 1 of V: AVX2 has 16.
+            # 6 sums of 2 registers, u and a number: 15 of the 16 registers that AVX2 has.
             m0 = m1 = m2 = m3 = m4 = m5 = filled(V, 0, wide)
             for c in range(channels):
                 u = load(U, first + c, wide)

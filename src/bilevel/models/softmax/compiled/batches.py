@@ -52,6 +52,7 @@ class Batches(NamedTuple):
             found = Batches.alone(batches[0], every)
             count = len(batches)
             return found._replace(starts=found.starts.repeat(count), ends=found.ends.repeat(count))
+        # One array for all batches: a loop over them is then one call of a kernel.
         ends = np.array([0, *accumulate(map(len, batches))])  # type: ignore[arg-type]
         rows = existing(torch.cat(batches).numpy(), len(every))  # type: ignore[arg-type]
         return Batches(rows, ends[:-1], ends[1:], int((ends[1:] - ends[:-1]).max()))

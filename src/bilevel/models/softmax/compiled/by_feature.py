@@ -34,6 +34,7 @@ class ByFeature:
 
     def product(self, P: Array, V: Tensor, s: Array, c: Array) -> tuple[Tensor, Tensor]:
         slopes, U, means = self.slopes(P, V)
+        # s_t (P_t∘U_t − P_t (P_t·U_t)), in place: rows are few here, and features many.
         U -= means[:, None]
         U *= P
         U *= s[:, None]
@@ -54,6 +55,7 @@ class ByFeature:
 
     def _multiply(self, X: tuple[Array, ...], R: Array, c: Array, V: Array, out: Array) -> None:
         """Threads share the rows of X, cut into parts of equal work."""
+        # Frequent words have thousands of entries: parts of equal length would be unequal work.
         starts, count = X[0], threads.count()
         cuts = np.searchsorted(starts, np.linspace(0, starts[-1], count + 1)[1:-1])
         parts = zip([0, *cuts], [*cuts, len(starts) - 1], strict=True)

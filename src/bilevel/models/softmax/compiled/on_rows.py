@@ -31,6 +31,7 @@ class OnRows:
         P = self.rows(count)
         losses = np.empty(count, self.dtype)
         given, rest = (self._X, rows), (P, losses, self._classes)
+        # Only read here, so that a W of millions need not be copied if its rows lie close.
         is_close = self._classes[0] == self._classes[1]
         calls = []
         for part in self._parts(batches):
@@ -53,6 +54,7 @@ class OnRows:
         calls, outs = [], list[Array]()
         kept, steps = (columns(c), self.dtype.type(base)), np.asarray(rates, self.dtype)
         for part in self._parts(batches):
+            # Each thread sums up its own: to add to one sum they would have to wait in turn.
             outs.append(self.empty(1) if path is None or outs else path)
             data = self._X, batches.rows, *part, self._labels, s
             given = steps, W, *self._room(), outs[-1], self._classes
@@ -89,6 +91,7 @@ class OnRows:
             data = self._X, batches.rows, *part, self._labels, s, *at
             given = steps, weights, r, here, G, R, added, along, outs[-1], self._classes
             calls.append(partial(softmax.contract, *data, *kept, *given))
+            # c∘r and the sums are not of rows: the first part has seen to them.
             kept, added = (self.no_penalty, self.dtype.type(0)), self.empty(0)
         threads.run(calls)
         return _sum(outs), along
@@ -108,6 +111,7 @@ class OnRows:
 
         One at a time if threads share its rows: a kernel has no way to wait for another.
         """
+        # Long calls are cut, so that Ctrl-C is heard within about a second.
         count, size = len(batches.ends), int(_AT_ONCE / (1 + batches.longest * self.row_work))
         if singly or size < 1 or (self._team(batches.longest) > 1 and not together):
             size = 1

@@ -92,7 +92,7 @@ class Regression:
         for t in self._on.calls(batches, together=True):
             some = batches[0], batches.starts[t], batches.ends[t], self._labels
             lazy.descend(
-                self._X, *some, s, columns(c), steps[t], found, self._unseen(), R, self._classes
+                self._X, *some, s, columns(c), steps[t], found, *self._features(), R, self._classes
             )
         return _flat(found)
 
@@ -161,6 +161,7 @@ class Regression:
         """
         s, D, last = batches.shares(weights), len(rates), len(batches.ends) - 1
         steps, outer = np.array(rates, self.dtype), other.alone(rows)
+        # Algorithm 2 of stocBiO: D steps, then v by Algorithm 3, then the cross product.
         y = self._descend(self._matrix(W), batches.some(slice(D)), s, c, steps)
         equal = np.full(outer.longest, 1 / outer.longest, self.dtype)
         r = v = other._on.step(y, outer, equal, self._on.no_penalty, 0, _ITSELF)
@@ -225,13 +226,13 @@ class Regression:
         r, R, along = r.copy(), self._on.rows(batches.longest), np.empty_like(s)
         for t in self._on.calls(batches, together=True):
             some = batches.rows, batches.starts[t], batches.ends[t], self._labels, s, P
-            given = columns(c), rates[t], weights[t], r, sums, along, self._unseen(), R
+            given = columns(c), rates[t], weights[t], r, sums, along, *self._features(), R
             lazy.contract(self._X, *some, *given, self._classes)
         return r
 
-    def _unseen(self) -> Array:
-        """No feature has been shrunk yet."""
-        return np.zeros(self._shape[0], np.int32)
+    def _features(self) -> tuple[Array, Array]:
+        """No feature has been shrunk yet; and all of them."""
+        return np.zeros(self._shape[0], np.int32), np.arange(self._shape[0], dtype=np.int32)
 
     def _matrix(self, W: Tensor) -> Array:
         found: Array = W.numpy().reshape(self._shape)
