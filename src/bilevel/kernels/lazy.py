@@ -13,7 +13,7 @@ from typing import Any
 
 from bilevel.kernels.kernel import compiling, inner, kernel
 from bilevel.kernels.products import pull, push
-from bilevel.kernels.registers import filled, item, load, store
+from bilevel.kernels.registers import filled, item, load, of_sizes, store
 from bilevel.kernels.softmax import coefficient, errors, spreads
 
 
@@ -31,11 +31,11 @@ def descend(
     seen: Any,
     every: Any,
     R: Any,
-    classes: Any,
+    sizes: Any,
 ) -> None:
     """W ← W − α_t (Σ_i s_i X_i'(P_i − Y_i) + c∘W), batch after batch."""
     compiling()
-    # An array without rows stands for "no sums".
+    classes = of_sizes(sizes)
     nothing = W[:0]
     for t in range(len(ends)):
         some, own = rows[starts[t] : ends[t]], s[starts[t] : ends[t]]
@@ -68,10 +68,11 @@ def contract(
     seen: Any,
     every: Any,
     R: Any,
-    classes: Any,
+    sizes: Any,
 ) -> None:
     """r ← r − α_t H_t r, batch after batch; before each step w_t r is added to `sums`."""
     compiling()
+    classes = of_sizes(sizes)
     for t in range(len(ends)):
         a, b = starts[t], ends[t]
         some = rows[a:b]

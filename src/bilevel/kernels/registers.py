@@ -4,24 +4,23 @@ A row of W holds a number per class. `load(W, j, classes)` takes row j as one va
 sums and products of such values are a few instructions for all classes. LLVM would widen a vector
 of 20 numbers to 32 and keep it in memory, so a row is made of pieces of 32 bytes.
 
-The number of classes must be known when a kernel is compiled: `classes`, made by `close` or
-`padded`, carries it in its type. What lies behind the last class is zero, and stays so in sums and
-products; after `exp`, `trimmed` makes it so again.
+How many classes there are must be known when a kernel is compiled: kernels are given `sizes`, made
+by `close` or `padded`, whose type says it, and make `classes` of it. What stands behind the last
+class is zero, and stays so in sums and products; after `exp`, `trimmed` makes it so again.
 
 Sums may be reordered and multiply-adds fused, as matrix libraries do; NaN and infinity keep their
 meaning, so that a diverged iterate is seen as one.
 
 Of numba this needs `types` and, of `numba.extending`, `intrinsic`, `lower_builtin`, `models`,
-`register_model` and `type_callable`; and `make_array`, `cast` and `get_dummy_value` of the context
-that it hands to every intrinsic. All of these are public and documented. The instructions are
-written with `llvmlite.ir`, which is public, too.
+`register_model` and `type_callable`; and `make_array`, `cast` and `get_dummy_value` of
+the context that it hands to every intrinsic. All of these are public and documented. The
+instructions are written with `llvmlite.ir`, which is public, too.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from math import log
 from typing import Any
 
 from llvmlite import ir
@@ -33,18 +32,51 @@ _FAST = ("reassoc", "nsz", "arcp", "contract")
 _INDEX = ir.IntType(32)
 _BYTES = 32  # of a piece
 
-Classes = tuple[tuple[int, ...], tuple[int, ...]]  # as many zeros as classes, and as a row is long
+
+Sizes = tuple[tuple[int, ...], tuple[int, ...]]  # as many zeros as classes, and as a row is long
 
 
-def close(count: int) -> Classes:
+def close(count: int) -> Sizes:
     """Rows of `count` numbers that follow one another."""
     return (0,) * count, (0,) * count
 
 
-def padded(count: int, itemsize: int) -> Classes:
+def padded(count: int, itemsize: int) -> Sizes:
     """Rows that are filled up with zeros to whole pieces: no piece lies across two cache lines."""
     size = _BYTES // itemsize
     return (0,) * count, (0,) * (-(-count // size) * size)
+
+
+class Classes(types.Type):
+    """How many numbers a row has, and how far apart rows begin; a value of it holds nothing."""
+
+    def __init__(self, count: int, length: int) -> None:
+        self.count, self.length = count, length
+        super().__init__(name=f"Classes({count}, {length})")
+
+
+register_model(Classes)(models.OpaqueModel)
+
+
+@intrinsic
+def of_sizes(typing: Any, sizes: Any) -> Any:
+    """The first line of a kernel: functions are compiled much faster if no tuples are passed."""
+    own = Classes(sizes[0].count, sizes[1].count)
+    return own(sizes), lambda context, builder, sig, args: context.get_dummy_value()
+
+
+@intrinsic
+def closely(typing: Any, classes: Any) -> Any:
+    """As many classes, in rows that follow one another."""
+    own = Classes(classes.count, classes.count)
+    return own(classes), lambda context, builder, sig, args: context.get_dummy_value()
+
+
+@intrinsic
+def count(typing: Any, classes: Any) -> Any:
+    """How many there are."""
+    number = ir.Constant(ir.IntType(types.intp.bitwidth), classes.count)
+    return types.intp(classes), lambda context, builder, sig, args: number
 
 
 class Row(types.Type):
@@ -69,7 +101,7 @@ def _shuffled(builder: ir.IRBuilder, a: Any, b: Any, order: list[int]) -> ir.Val
     return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_INDEX, len(order)), order))
 
 
-def _constant(like: ir.VectorType, value: float) -> ir.Constant:
+def constant(like: ir.VectorType, value: float) -> ir.Constant:
     return ir.Constant(like, [value] * like.count)
 
 
@@ -78,7 +110,7 @@ def _splat(builder: ir.IRBuilder, value: ir.Value, like: ir.VectorType) -> ir.Va
     return _shuffled(builder, one, one, [0] * like.count)
 
 
-def _each(builder: ir.IRBuilder, row: Row, function: Callable[..., Any], *values: Any) -> ir.Value:
+def each(builder: ir.IRBuilder, row: Row, function: Callable[..., Any], *values: Any) -> ir.Value:
     """A function of pieces, on each piece of these rows; a number is the same for all."""
 
     def piece(value: ir.Value, i: int) -> ir.Value:
@@ -112,7 +144,7 @@ def _operation(operation: Callable[..., Any], instruction: str) -> None:
             arg if isinstance(kind, Row) else context.cast(builder, arg, kind, row.dtype)
             for arg, kind in zip(args, sig.args, strict=True)
         )
-        return _each(builder, row, lambda a, b: combine(a, b, flags=_FAST), *values)
+        return each(builder, row, lambda a, b: combine(a, b, flags=_FAST), *values)
 
     for kinds in ((Row, Row), (Row, types.Number), (types.Number, Row)):
         lower_builtin(operation, *kinds)(lower)
@@ -141,18 +173,18 @@ def _addresses(
 @intrinsic
 def load(typing: Any, array: Any, at: Any, classes: Any) -> Any:
     """A row of a contiguous array."""
-    row = Row(array.dtype, classes[0].count)
+    row = Row(array.dtype, classes.count)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         found = ir.Constant(row.whole, ir.Undefined)
-        places = _addresses(context, builder, array, args, row, classes[1].count)
+        places = _addresses(context, builder, array, args, row, classes.length)
         for i, place in enumerate(places):
             piece = builder.load(place)
             # A close row may begin at any number, so that no more can be promised.
             piece.align = row.bytes
             # Lanes that the array does not hold are taken from the zeros.
             order = [min(k, piece.type.count) for k in range(row.size)]
-            piece = _shuffled(builder, piece, _constant(piece.type, 0.0), order)
+            piece = _shuffled(builder, piece, constant(piece.type, 0.0), order)
             found = builder.insert_value(found, piece, i)
         return found
 
@@ -164,7 +196,7 @@ def store(typing: Any, array: Any, at: Any, row: Any, classes: Any) -> Any:
     """Write a row of a contiguous array."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        places = _addresses(context, builder, array, args, row, classes[1].count)
+        places = _addresses(context, builder, array, args, row, classes.length)
         for i, place in enumerate(places):
             piece, order = builder.extract_value(args[2], i), range(place.type.pointee.count)
             builder.store(_shuffled(builder, piece, piece, list(order)), place).align = row.bytes
@@ -187,10 +219,10 @@ def item(typing: Any, array: Any, index: Any) -> Any:
 @intrinsic
 def filled(typing: Any, like: Any, number: Any, classes: Any) -> Any:
     """The same number for each class, of the type of the array `like`."""
-    row = Row(like.dtype, classes[0].count)
+    row = Row(like.dtype, classes.count)
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _each(builder, row, lambda piece: piece, args[1])
+        return each(builder, row, lambda piece: piece, args[1])
 
     return row(like, row.dtype, classes), generate
 
@@ -238,45 +270,3 @@ def _greater(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
 
 total = _reduction(lambda builder, a, b: builder.fadd(a, b, flags=_FAST))
 largest = _reduction(_greater)
-
-
-@intrinsic
-def exp(typing: Any, row: Any) -> Any:
-    """e^z for z ≤ 0, to a few units in the last place; 2^-126 (2^-1022) at the least.
-
-    e^z = 2^k e^r with an integer k and |r| ≤ log(2)/2; e^r by its Taylor series, 2^k by its bits.
-    """
-    single, piece = row.dtype == types.float32, row.piece
-    bits, digits, bias, degree = (32, 23, 127, 7) if single else (64, 52, 1023, 13)
-    # log(2) in two parts, the first with few enough bits that k times it is exact.
-    high = 0.693359375 if single else 0.6931471803691238
-    integers = ir.VectorType(ir.IntType(bits), row.size)
-
-    def one(builder: ir.IRBuilder, z: ir.Value) -> ir.Value:
-        def plus(a: Any, b: Any, c: Any) -> Any:
-            """a b + c; not all of `_FAST`, which would undo the rounding below."""
-            return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
-
-        # Below this, 2^k has no normal number: its bits would run into the sign.
-        least = _constant(piece, (1 - bias) * log(2))
-        z = builder.select(builder.fcmp_ordered("<", z, least), least, z)
-        # Adding 1.5·2^digits to a number rounds it, and leaves it as an integer in the last bits.
-        magic = _constant(piece, 1.5 * 2.0**digits)
-        shifted = plus(z, _constant(piece, 1 / log(2)), magic)
-        k = builder.fsub(shifted, magic)
-        r = plus(k, _constant(piece, high - log(2)), plus(k, _constant(piece, -high), z))
-        # By Horner, as 1 + r(1 + r/2(1 + r/3(…))). For |r| ≤ 0.35 the first term that is left out
-        # is below half a unit in the last place.
-        series = _constant(piece, 1.0)
-        for term in range(degree, 0, -1):
-            scaled = builder.fmul(r, _constant(piece, 1 / term))
-            series = plus(scaled, series, _constant(piece, 1.0))
-        # The shift drops all but the low bits of k, and puts them where exponents are.
-        exponent = builder.shl(builder.bitcast(shifted, integers), _constant(integers, digits))
-        power = builder.add(exponent, _constant(integers, bias << digits))
-        return builder.fmul(series, builder.bitcast(power, piece))
-
-    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _each(builder, row, lambda z: one(builder, z), args[0])
-
-    return row(row), generate

@@ -2,7 +2,7 @@
 
 Batch t is rows[starts[t]:ends[t]]. `s` holds a weight for each of `rows`, over the batch size, P
 their probabilities, and c the penalty's 2c_j for each feature j, (p, 1), or 2c_jk for each weight,
-(p, C). W, r and what comes out are (p, C); inside they are laid out as `classes` says, as P is.
+(p, C). W, r and what comes out are (p, C); inside they are laid out as `sizes` says, as P is.
 
 Each kernel runs in one thread; where a batch is worth several, the caller splits its rows. Room is
 allocated by the caller, too: `here` is laid out as W is, G the same and zero, and R has a row for
@@ -14,9 +14,20 @@ from __future__ import annotations
 from math import inf, log
 from typing import Any
 
+from bilevel.kernels.exponential import exp
 from bilevel.kernels.kernel import compiling, inner, kernel
 from bilevel.kernels.products import dot, pull, push
-from bilevel.kernels.registers import exp, filled, item, largest, load, store, total, trimmed
+from bilevel.kernels.registers import (
+    closely,
+    filled,
+    item,
+    largest,
+    load,
+    of_sizes,
+    store,
+    total,
+    trimmed,
+)
 
 BLOCK = 128  # rows at a time, which stay in the cache between X W and X'R
 
@@ -32,10 +43,11 @@ def look(
     here: Any,
     P: Any,
     out: Any,
-    classes: Any,
+    sizes: Any,
 ) -> None:
     """P_i = softmax(Z_i) and out_i = log Σ_k exp(Z_ik) − Z_ib, where Z = X Ws[t] in batch t."""
     compiling()
+    classes = of_sizes(sizes)
     for t in range(len(ends)):
         a, b, W = starts[t], ends[t], Ws[t]
         if len(here) > 0:  # else its rows lie as they should
@@ -61,7 +73,7 @@ def descend(
     G: Any,
     R: Any,
     path: Any,
-    classes: Any,
+    sizes: Any,
 ) -> None:
     """W ← (base − α_t c)∘W − α_t Σ_i s_i X_i'(P_i − Y_i), batch after batch.
 
@@ -69,6 +81,7 @@ def descend(
     The last W go to `path`, as many as it has room for.
     """
     compiling()
+    classes = of_sizes(sizes)
     p, skipped = len(W), len(ends) - len(path)
     lay_out(W, here, classes)
     for t in range(len(ends)):
@@ -84,8 +97,7 @@ def descend(
             w = kept * load(here, j, classes) - rates[t] * taken(G, j, classes)
             store(here, j, w, classes)
             if t >= skipped:
-                # Close, without padding: torch reads the path.
-                store(path[t - skipped], j, w, (classes[0], classes[0]))
+                store(path[t - skipped], j, w, closely(classes))
 
 
 @kernel
@@ -110,7 +122,7 @@ def contract(
     sums: Any,
     along: Any,
     out: Any,
-    classes: Any,
+    sizes: Any,
 ) -> None:
     """r ← (base − α_t c)∘r − α_t Σ_i s_i X_i'(diag P_i − P_i P_i')X_i r, batch after batch.
 
@@ -120,7 +132,8 @@ def contract(
     Before each step w_t r is added to sums[0], and w_t W∘r to sums[1], where there are such sums.
     """
     compiling()
-    p, apart, known = len(r), (classes[0], classes[0]), len(Ws) == 0
+    classes = of_sizes(sizes)
+    p, apart, known = len(r), closely(classes), len(Ws) == 0
     lay_out(r, here, classes)
     for t in range(len(ends)):
         if t < len(Ws):
@@ -150,9 +163,10 @@ def contract(
 
 
 @kernel
-def multiply(X: Any, first: int, last: int, R: Any, c: Any, V: Any, out: Any, classes: Any) -> None:
+def multiply(X: Any, first: int, last: int, R: Any, c: Any, V: Any, out: Any, sizes: Any) -> None:
     """out_i = X_i R + c_i V_i for the rows from `first` to `last`; without c, the first term."""
     compiling()
+    classes = of_sizes(sizes)
     for i in range(first, last):
         z = dot(X, i, R, classes)
         if len(c) > 0:
@@ -208,7 +222,7 @@ def coefficient(c: Any, j: int, classes: Any) -> Any:
     """Of row j, a number or a row; decided here, so that a kernel is compiled once for both."""
     if c.shape[1] == 1:
         return filled(c, item(c, j), classes)
-    return load(c, j, (classes[0], classes[0]))
+    return load(c, j, closely(classes))
 
 
 @inner
@@ -223,4 +237,4 @@ def taken(G: Any, j: int, classes: Any) -> Any:
 def lay_out(W: Any, here: Any, classes: Any) -> None:
     """A copy of W, with rows as `classes` lays them out."""
     for j in range(len(W)):
-        store(here, j, load(W, j, (classes[0], classes[0])), classes)
+        store(here, j, load(W, j, closely(classes)), classes)

@@ -14,7 +14,7 @@ the derivative by the input is a convolution with turned weights, and that by w 
 In single precision that is as accurate as a sum over 9 places: all factors are ±1 and 1/2.
 
 Images are (images, height, width, channels), flat; what stands at the places of some tiles is
-(16, `ROWS`, channels), flat. `narrow` is one register of channels and `wide` two, by their types.
+(16, `ROWS`, channels), flat. `narrow`, made of `one`, is one register of channels and `wide` two.
 
 Reference: Lavin & Gray, "Fast algorithms for convolutional neural networks", CVPR 2016.
 """
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from bilevel.kernels.kernel import compiling, inner, kernel
-from bilevel.kernels.registers import filled, item, load, store
+from bilevel.kernels.registers import count, filled, item, load, of_sizes, store
 
 TILES = 48  # at a time, which stay in the cache: a multiple of 6
 ROWS = TILES + 1  # not a power of two apart: places would share cache lines
@@ -43,8 +43,8 @@ def convolve(
     factors: Any,
     out: Any,
     shape: Any,
-    narrow: Any,
-    wide: Any,
+    one: Any,
+    two: Any,
     first: int,
     last: int,
 ) -> None:
@@ -53,6 +53,7 @@ def convolve(
     `shape` is height, width, channels, filters; the tiles are those from `first` to `last`.
     """
     compiling()
+    narrow, wide = of_sizes(one), of_sizes(two)
     height, width, channels, filters = shape
     # Zeros, not anything: `multiply` goes beyond the last tile, and denormal numbers are slow.
     inputs = np.zeros(16 * ROWS * channels, image.dtype)
@@ -71,13 +72,14 @@ def correlate(
     of_out: Any,
     sums: Any,
     shape: Any,
-    narrow: Any,
-    wide: Any,
+    one: Any,
+    two: Any,
     first: int,
     last: int,
 ) -> None:
     """sums += Σ (B'd B) ∘ (A ∂z A') over these tiles, as (16, channels, filters)."""
     compiling()
+    narrow, wide = of_sizes(one), of_sizes(two)
     height, width, channels, filters = shape
     # `accumulate` reads the rows of these tiles only: nothing needs to be cleared.
     inputs = np.empty(16 * ROWS * channels, image.dtype)
@@ -95,7 +97,7 @@ def multiply(
     V: Any, U: Any, M: Any, place: int, tiles: int, channels: int, filters: int, wide: Any
 ) -> None:
     """M = V U at one place: 6 tiles by 2 registers of filters at a time."""
-    size = len(wide[0])
+    size = count(wide)
     blocks = filters // size
     for t in range(0, tiles, 6):  # the last may go beyond `tiles`, into rows that nobody reads
         a = (place * ROWS + t) * channels
@@ -125,7 +127,7 @@ def accumulate(
     V: Any, S: Any, sums: Any, place: int, tiles: int, channels: int, filters: int, wide: Any
 ) -> None:
     """sums += V'S at one place: 4 channels by 2 registers of filters at a time."""
-    blocks = filters // len(wide[0])
+    blocks = filters // count(wide)
     for c in range(0, channels, 4):
         for block in range(blocks):
             m0 = m1 = m2 = m3 = filled(V, 0, wide)
@@ -147,7 +149,7 @@ def accumulate(
 @inner
 def split(image: Any, first: int, last: int, shape: Any, V: Any, lanes: Any) -> None:
     """V = B'd B of the tiles from `first` to `last`; around an image are zeros."""
-    parts = shape[2] // len(lanes[0])
+    parts = shape[2] // count(lanes)
     for tile in range(first, last):
         i, r, s = _place_of(tile, shape)
         for k in range(parts):
@@ -167,7 +169,7 @@ def split(image: Any, first: int, last: int, shape: Any, V: Any, lanes: Any) -> 
 @inner
 def spread(image: Any, first: int, last: int, shape: Any, V: Any, lanes: Any) -> None:
     """V = A z A' of the 2×2 pixels z of the tiles from `first` to `last`."""
-    parts = shape[2] // len(lanes[0])
+    parts = shape[2] // count(lanes)
     for tile in range(first, last):
         i, r, s = _place_of(tile, shape)
         for k in range(parts):
@@ -183,7 +185,7 @@ def spread(image: Any, first: int, last: int, shape: Any, V: Any, lanes: Any) ->
 @inner
 def join(V: Any, first: int, last: int, shape: Any, image: Any, lanes: Any) -> None:
     """A'v A into the 2×2 pixels of the tiles from `first` to `last`."""
-    parts = shape[2] // len(lanes[0])
+    parts = shape[2] // count(lanes)
     for tile in range(first, last):
         i, r, s = _place_of(tile, shape)
         for k in range(parts):
@@ -264,7 +266,7 @@ def _pixel(image: Any, i: int, r: int, s: int, k: int, shape: Any, lanes: Any) -
     # Zero padding, without a padded copy of the image.
     if r < 0 or r >= height or s < 0 or s >= width:
         return filled(image, 0, lanes)
-    return load(image, ((i * height + r) * width + s) * (channels // len(lanes[0])) + k, lanes)
+    return load(image, ((i * height + r) * width + s) * (channels // count(lanes)) + k, lanes)
 
 
 @inner
@@ -274,4 +276,4 @@ def _set_pixel(
     height, width, channels = shape
     # An odd size ends within a tile: what lies beyond is not written.
     if r < height and s < width:
-        store(image, ((i * height + r) * width + s) * (channels // len(lanes[0])) + k, value, lanes)
+        store(image, ((i * height + r) * width + s) * (channels // count(lanes)) + k, value, lanes)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bilevel.kernels import softmax, threads
-from bilevel.kernels.registers import Classes
+from bilevel.kernels.registers import Sizes
 from bilevel.models.softmax.compiled.forms import Array, csr
 from bilevel.numerics.large_pages import empty_like
 
@@ -21,10 +21,10 @@ class ByFeature:
     A sum of its own for each thread, as for few features, would not fit into the cache.
     """
 
-    def __init__(self, X: tuple[Array, ...], labels: Array, features: int, classes: Classes):
+    def __init__(self, X: tuple[Array, ...], labels: Array, features: int, sizes: Sizes):
         starts, columns, values, _ = X
         shape = (len(labels), features)
-        self._X, self._labels, self._classes = X, labels, classes
+        self._X, self._labels, self._sizes = X, labels, sizes
         self._transposed = csr(scipy.sparse.csr_array((values, columns, starts), shape).T.tocsr())
 
     def gradient(self, P: Array, W: Tensor, s: Array, c: Array, out: Tensor | None) -> Tensor:
@@ -59,5 +59,5 @@ class ByFeature:
         starts, count = X[0], threads.count()
         cuts = np.searchsorted(starts, np.linspace(0, starts[-1], count + 1)[1:-1])
         parts = zip([0, *cuts], [*cuts, len(starts) - 1], strict=True)
-        given = R, c, V, out, self._classes
+        given = R, c, V, out, self._sizes
         threads.run([partial(softmax.multiply, X, *map(int, part), *given) for part in parts])

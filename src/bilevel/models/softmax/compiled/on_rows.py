@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bilevel.kernels import softmax, threads
-from bilevel.kernels.registers import Classes
+from bilevel.kernels.registers import Sizes
 from bilevel.models.softmax.compiled.batches import Batches
 from bilevel.models.softmax.compiled.forms import Array, Form, work
 
@@ -20,9 +20,9 @@ _AT_ONCE = 2**28  # multiplications per class in one call, about a second: it ca
 class OnRows:
     """Matrices W and r are arrays (p, C); else as in `bilevel.kernels.softmax`."""
 
-    def __init__(self, X: Form, labels: Array, features: int, classes: Classes, dtype: Any) -> None:
-        self._X, self._labels, self._classes, self.dtype = X, labels, classes, np.dtype(dtype)
-        self._shape, self.row_work = (features, len(classes[0])), work(X) / max(1, len(labels))
+    def __init__(self, X: Form, labels: Array, features: int, sizes: Sizes, dtype: Any) -> None:
+        self._X, self._labels, self._sizes, self.dtype = X, labels, sizes, np.dtype(dtype)
+        self._shape, self.row_work = (features, len(sizes[0])), work(X) / max(1, len(labels))
         self.no_penalty = np.zeros((features, 1), self.dtype)
 
     def look(self, Ws: Array, batches: Batches) -> tuple[Array, Array]:
@@ -30,9 +30,9 @@ class OnRows:
         rows, count = batches.rows, len(batches.rows)
         P = self.rows(count)
         losses = np.empty(count, self.dtype)
-        given, rest = (self._X, rows), (P, losses, self._classes)
+        given, rest = (self._X, rows), (P, losses, self._sizes)
         # Only read here, so that a W of millions need not be copied if its rows lie close.
-        is_close = self._classes[0] == self._classes[1]
+        is_close = self._sizes[0] == self._sizes[1]
         calls = []
         for part in self._parts(batches):
             here = P[:0] if is_close else self.rows(self._shape[0])
@@ -57,7 +57,7 @@ class OnRows:
             # Each thread sums up its own: to add to one sum they would have to wait in turn.
             outs.append(self.empty(1) if path is None or outs else path)
             data = self._X, batches.rows, *part, self._labels, s
-            given = steps, W, *self._room(), outs[-1], self._classes
+            given = steps, W, *self._room(), outs[-1], self._sizes
             calls.append(partial(softmax.descend, *data, *kept, *given))
             kept = self.no_penalty, self.dtype.type(0)  # W itself goes to the first part
         threads.run(calls)
@@ -89,7 +89,7 @@ class OnRows:
             here, G, R = self._room()
             at = (self.empty(0), here, P) if Ws is None else (Ws, np.empty_like(here), R.copy())
             data = self._X, batches.rows, *part, self._labels, s, *at
-            given = steps, weights, r, here, G, R, added, along, outs[-1], self._classes
+            given = steps, weights, r, here, G, R, added, along, outs[-1], self._sizes
             calls.append(partial(softmax.contract, *data, *kept, *given))
             # c∘r and the sums are not of rows: the first part has seen to them.
             kept, added = (self.no_penalty, self.dtype.type(0)), self.empty(0)
@@ -124,12 +124,12 @@ class OnRows:
 
     def _room(self) -> tuple[Array, Array, Array]:
         """`here`, G and R."""
-        G = np.zeros((self._shape[0], len(self._classes[1])), self.dtype)
+        G = np.zeros((self._shape[0], len(self._sizes[1])), self.dtype)
         return np.empty_like(G), G, self.rows(softmax.BLOCK)
 
     def rows(self, count: int) -> Array:
-        """Room for this many rows, as kernels lay them out."""
-        return np.empty((count, len(self._classes[1])), self.dtype)
+        """Room for so many rows, as kernels lay them out."""
+        return np.empty((count, len(self._sizes[1])), self.dtype)
 
     def empty(self, count: int) -> Array:
         return np.empty((count, *self._shape), self.dtype)

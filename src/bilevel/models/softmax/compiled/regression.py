@@ -39,9 +39,9 @@ class Regression:
         size = X.shape[1] * classes * X.dtype.itemsize
         sparse = isinstance(self._X, tuple) and not len(self._X[3])
         self._wide = sparse and size > _IN_CACHE
-        self._classes = close(classes) if self._wide else padded(classes, X.dtype.itemsize)
+        self._sizes = close(classes) if self._wide else padded(classes, X.dtype.itemsize)
         self.dtype = torch.empty(0, dtype=X.dtype).numpy().dtype
-        self._on = OnRows(self._X, self._labels, X.shape[1], self._classes, self.dtype)
+        self._on = OnRows(self._X, self._labels, X.shape[1], self._sizes, self.dtype)
 
     def gradient(
         self, W: Tensor, s: Array, c: Array, rows: Rows, out: Tensor | None = None
@@ -92,7 +92,7 @@ class Regression:
         for t in self._on.calls(batches, together=True):
             some = batches[0], batches.starts[t], batches.ends[t], self._labels
             lazy.descend(
-                self._X, *some, s, columns(c), steps[t], found, *self._features(), R, self._classes
+                self._X, *some, s, columns(c), steps[t], found, *self._features(), R, self._sizes
             )
         return _flat(found)
 
@@ -227,7 +227,7 @@ class Regression:
         for t in self._on.calls(batches, together=True):
             some = batches.rows, batches.starts[t], batches.ends[t], self._labels, s, P
             given = columns(c), rates[t], weights[t], r, sums, along, *self._features(), R
-            lazy.contract(self._X, *some, *given, self._classes)
+            lazy.contract(self._X, *some, *given, self._sizes)
         return r
 
     def _features(self) -> tuple[Array, Array]:
@@ -245,7 +245,7 @@ class Regression:
     @cached_property
     def _by_feature(self) -> ByFeature:
         assert isinstance(self._X, tuple)
-        return ByFeature(self._X, self._labels, self._shape[0], self._classes)
+        return ByFeature(self._X, self._labels, self._shape[0], self._sizes)
 
 
 def _flat(array: Array) -> Tensor:
