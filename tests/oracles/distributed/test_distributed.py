@@ -44,7 +44,7 @@ def alone():
     return outcomes()
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, 3])
 def together(request, tmp_path_factory):
     file = tmp_path_factory.mktemp("ranks") / "found.pt"
     done = torchrun(request.param, "-m", "tests.oracles.distributed.rank_cases", str(file))
