@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from bilevel.algorithms.contract import Algorithm, State
@@ -100,6 +101,7 @@ def minimize(
         metrics=metrics or {},
         evaluate_every=positive_integer("evaluate_every", evaluate_every),
         clock=clock,
+        is_kept=checkpoint is not None,
     )
     fresh = Saved(given or run.start(), run.memories())
 
@@ -123,10 +125,10 @@ def minimize(
         while status is None:
             try:
                 status = run.advance()
-            except KeyboardInterrupt:
-                # In the middle of a step there is nothing whole: the last checkpoint serves.
-                if run.is_whole:
-                    keeper.keep(run.saved())
+            except BaseException:
+                # Of a user's code, or Ctrl-C: what was done before this step is kept.
+                with suppress(Exception):  # the first error is the one to tell
+                    keeper.keep(run.before())
                 raise
             # Also at the end, so that a second call gives the result at once.
             if status is not None or keeper.is_due():

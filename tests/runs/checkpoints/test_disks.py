@@ -59,7 +59,7 @@ def test_if_all_are_damaged_nothing_is_begun_anew(tmp_path: Path) -> None:
     for file in Store(tmp_path).files():
         file.write_bytes(b"")
     for _ in range(2):
-        with pytest.raises(UserError, match=r"no checkpoint in .* is whole: delete the folder"):
+        with pytest.raises(UserError, match=r"no checkpoint in .* is whole: choose another folder"):
             kept(tmp_path, callbacks=[pytest.fail])
 
 
