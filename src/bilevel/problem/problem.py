@@ -102,7 +102,7 @@ class Problem:
         if model is not None:
             instance("model", model, Model, "an object of a subclass of bilevel.Model")
         self.outer, self.inner, self.tasks, self.model = outer, inner, tasks, model
-        self.start = y0 if callable(y0) else None
+        self.start_of_y = y0 if callable(y0) else None
         y0 = y0(x0) if callable(y0) else y0
         self.x_structure, self.y_structure = Structure("x0", x0), Structure("y0", y0)
         self.dtype, self.device = self.x_structure.dtype, self.x_structure.device
@@ -140,9 +140,9 @@ class Problem:
 
     def start(self, x: Tensor, y: Tensor) -> Tensor:
         """y0 as a function of flat x, if it was given as one; else y."""
-        if self.start is None:
+        if self.start_of_y is None:
             return y
-        return self.y_structure.join(self.start(self.x_structure.unflatten(x)))
+        return self.y_structure.join(self.start_of_y(self.x_structure.unflatten(x)))
 
     def __repr__(self) -> str:
         sizes = {"x": self.x_structure.size, "y": self.y_structure.size}
@@ -153,7 +153,7 @@ class Problem:
 
     def _try_losses(self) -> None:
         """Both losses must run at the start, and depend on what they are differentiated by."""
-        uses_x = self.start is not None
+        uses_x = self.start_of_y is not None
         for name, data, loss in (
             ("outer", self.outer_data, self.outer_loss),
             ("inner", self.inner_data, self.inner_loss),

@@ -42,8 +42,8 @@ def identity_of_problem(problem: Problem) -> Identity:
         "tasks": str(problem.tasks),
     }
     losses = {"model": problem.model, "outer": problem.outer, "inner": problem.inner}
-    if problem.start is not None:
-        losses["y0 as a function"] = problem.start
+    if problem.start_of_y is not None:
+        losses["y0 as a function"] = problem.start_of_y
     # Rows may be made by a user's code, which may draw random numbers.
     with problem.untouched(seed=0):
         found |= words_of({"outer_data": problem.outer_data, "inner_data": problem.inner_data})
