@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bilevel.problem.identity.code import constants_of, digest_of_code
 from bilevel.problem.identity.digests import digest_of_rows, digest_of_tensor, digest_of_text
@@ -30,6 +30,7 @@ from bilevel.problem.identity.own import is_own_code, is_own_module, package_of,
 from bilevel.problem.sources import Source
 
 Identity = dict[str, str]  # by name, such as "inner_lr": "0.1"
+Known = dict[int, tuple[str, Any]]  # with the value: a dead one's id is used again
 NOT_COMPARED = "not compared: "
 VERSION = "version of "
 _SHORT = 100  # letters of a text, and parts of a list, that are shown one by one
@@ -40,7 +41,7 @@ _RANDOM = torch.Generator | np.random.Generator | np.random.RandomState | random
 _SPARSE = ("shape", "data", "indices", "indptr", "row", "col", "offsets")
 
 
-def words_of(values: Mapping[str, Any], most: int = _MOST) -> Identity:
+def words_of(values: Mapping[str, Any], known: Known | None = None) -> Identity:
     """What the values are, and their parts, by name.
 
     Example:
@@ -48,7 +49,7 @@ def words_of(values: Mapping[str, Any], most: int = _MOST) -> Identity:
         {'seed': '0', 'rates': '2 entries', 'rates.0': '0.1', 'rates.1': '0.2'}
     """
     found: Identity = {}
-    known: dict[int, tuple[str, Any]] = {}  # with the value: a dead one's id is used again
+    known = {} if known is None else known
     ahead = deque(values.items())  # the nearest parts first, so that names are short
     while ahead:
         name, value = ahead.popleft()
@@ -58,12 +59,12 @@ def words_of(values: Mapping[str, Any], most: int = _MOST) -> Identity:
             word = f"the same as {known[id(value)][0]}"
         elif word is None:
             known[id(value)] = name, value
-            words, parts = _described(value)
+            words, parts = _described(value, known)
             found |= {_joined(name, key): text for key, text in words}
-            if len(found) < most:
+            if len(found) < _MOST:
                 ahead.extend((f"{name}.{key}", part) for key, part in parts)
             else:
-                found[name] = f"{NOT_COMPARED}it leads to more than {most:,} parts"
+                found[name] = f"{NOT_COMPARED}it leads to more than {_MOST:,} parts"
         if word is not None:
             found[name] = word
     return found
@@ -83,7 +84,9 @@ def _joined(name: str, key: str) -> str:
     return key if key.startswith(VERSION) else name + key
 
 
-def _described(value: Any) -> tuple[Iterable[tuple[str, str]], Iterable[tuple[str, Any]]]:
+def _described(
+    value: Any, known: Known
+) -> tuple[Iterable[tuple[str, str]], Iterable[tuple[str, Any]]]:
     """Words for a value, by what is to be put behind its name, and its parts."""
     if isinstance(value, Source):
         return [("", _rows(value))], ()
@@ -101,7 +104,7 @@ def _described(value: Any) -> tuple[Iterable[tuple[str, str]], Iterable[tuple[st
     if isinstance(value, set | frozenset):
         return [("", _set(value))], ()
     if isinstance(value, Mapping | tuple | list):
-        return _container(value)
+        return _container(value, known)
     if isinstance(value, functools.partial):
         return (), parts_of(value)
     if isinstance(value, ModuleType):
@@ -126,12 +129,16 @@ def _set(value: Iterable[Any]) -> str:
     return text if len(text) <= _SHORT else f"{len(members):,} values with digest " + digest_of_text(text)
 
 
-def _container(value: Any) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]]]:
+def _container(
+    value: Any, known: Known
+) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]]]:
     if len(value) <= _SHORT:
         # Also how many: so a list that grows is seen to change as a whole.
         return [("", f"{len(value)} entries")], parts_of(value)
-    words = words_of(dict(parts_of(value)), most=2**63)
-    return [("", f"{len(value):,} entries with digest {digest_of_text(repr(words))}")], ()
+    # One by one, so that each has few parts; what is known already ends circles.
+    words = (words_of({name: part}, known) for name, part in parts_of(value))
+    text = digest_of_text("".join(map(repr, words)))
+    return [("", f"{len(value):,} entries with digest {text}")], ()
 
 
 def _function(value: Any) -> Iterator[tuple[str, str]]:
@@ -158,24 +165,19 @@ def _object(value: Any) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]
     kind = type(value)
     name = class_name(value)
     words = [("", name), *(() if is_own_module(kind.__module__) else _library(kind.__module__))]
-    for attribute in ("__wrapped__", "py_func"):  # a function that was compiled, or is cached
-        if callable(getattr(value, attribute, None)):
-            return words, [("function", getattr(value, attribute))]
-    parts = list(parts_of(value))
-    if name.startswith("bilevel.") or parts or kind is object:
-        return words, parts
-    return _reduced(value, words)
-
-
-def _reduced(
-    value: Any, words: list[tuple[str, str]]
-) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]]]:
+    if inspect.isfunction(compiled := getattr(value, "py_func", None)):  # by numba
+        return words, [("function", compiled)]
+    known = is_own_module(kind.__module__) or name.startswith("bilevel.")
+    if known or isinstance(value, nn.Module):
+        return words, parts_of(value)
     try:
         made = value.__reduce_ex__(4)
-    except Exception:  # whatever a class that cannot be copied raises
-        return [("", f"{NOT_COMPARED}{class_name(value)} does not tell what it holds")], ()
+    except Exception:  # whatever a class raises that cannot be copied
+        return [("", f"{NOT_COMPARED}{name} does not tell what it holds")], ()
     if isinstance(made, str):
         return words, ()
+    if all(getattr(kind, how) is getattr(object, how) for how in ("__reduce__", "__reduce_ex__")):
+        return words, parts_of(value)
     _, arguments, *state = made
     listed = [list(part) if isinstance(part, Iterator) else part for part in state]
     return words, [("made of", (arguments, *listed))]
