@@ -10,6 +10,8 @@ from pathlib import Path
 from bilevel.algorithms.contract import Algorithm, State
 from bilevel.arguments import instance, natural, non_negative, positive_integer
 from bilevel.problem.problem import Problem
+from bilevel.problem.identity.words import words_of
+from bilevel.runs.agreement import check_agreement
 from bilevel.runs.checkpoints.identity import identity_of_run
 from bilevel.runs.checkpoints.keeper import keeper_in
 from bilevel.runs.checkpoints.saved import Saved
@@ -110,6 +112,9 @@ def minimize(
         start = {"start": None if given is None else given.state}
         return identity_of_run(problem, algorithm, {**run.settings(), **start})
 
+    if problem.peers.size > 1:
+        limits = {"steps": steps, "tol": tol, "seconds": seconds, "checkpoint": bool(checkpoint)}
+        check_agreement(problem.peers, {**identity(), **words_of(limits)})
     # One process reads and writes the folder, and tells the others what it has found.
     peers = problem.peers
     with keeper_in(checkpoint if peers.leads else None, checkpoint_every, identity) as keeper:

@@ -89,7 +89,8 @@ def _described(
 ) -> tuple[Iterable[tuple[str, str]], Iterable[tuple[str, Any]]]:
     """Words for a value, by what is to be put behind its name, and its parts."""
     if isinstance(value, Source):
-        return [("", _rows(value))], ()
+        made = value.made_of()
+        return ([("", _rows(value))], ()) if made is None else ((), [("made of", made)])
     if isinstance(value, Tensor | np.ndarray):
         if value.dtype == object:
             return [("", f"{value.shape} objects")], [("entries", value.ravel().tolist())]
