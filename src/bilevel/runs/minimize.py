@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bilevel.algorithms.contract import Algorithm, State
 from bilevel.arguments import instance, natural, non_negative, positive_integer
-from bilevel.problem.problem import Problem
 from bilevel.problem.identity.words import words_of
+from bilevel.problem.problem import Problem
 from bilevel.runs.agreement import check_agreement
 from bilevel.runs.checkpoints.identity import identity_of_run
 from bilevel.runs.checkpoints.keeper import keeper_in

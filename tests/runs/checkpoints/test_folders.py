@@ -108,7 +108,7 @@ def test_a_history_that_was_altered_is_damage(tmp_path: Path) -> None:
     kept(tmp_path)
     log = tmp_path / "history.jsonl"
     log.write_text(log.read_text().replace('"step": 1', '"step": 7'))
-    with pytest.raises(UserError, match="no checkpoint in .* is whole"):
+    with pytest.raises(UserError, match=r"no checkpoint in .* is whole"):
         kept(tmp_path)
 
 

@@ -1,1 +1,1 @@
-"""What a problem is, as words to compare: its data, its losses' code, and all that they compute with."""
+"""What a problem is, as words to compare: its data, and its losses with all that they use."""

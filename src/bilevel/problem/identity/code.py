@@ -58,9 +58,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
             yield from _nested(constant)
 
 
-def _argument(
-    instruction: dis.Instruction, places: dict[str, int], cells: dict[str, int]
-) -> Any:
+def _argument(instruction: dis.Instruction, places: dict[str, int], cells: dict[str, int]) -> Any:
     """What an instruction works on, in words that no renaming of a local variable changes."""
     kind, value = instruction.opcode, instruction.argval
     if kind in dis.hasconst:

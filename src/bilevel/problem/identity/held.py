@@ -1,4 +1,4 @@
-"""What a value is made of, by name: what a function closes over, an object's attributes, and so on."""
+"""What a value is made of, by name: a function's closure, an object's attributes, and so on."""
 
 from __future__ import annotations
 
@@ -106,7 +106,9 @@ def _of_object(value: Any) -> Parts:
     kind = type(value)
     if is_dataclass(kind):
         # Its fields alone: it may keep what it has computed from them next to them.
-        yield from ((f.name, getattr(value, f.name)) for f in fields(kind) if hasattr(value, f.name))
+        yield from (
+            (f.name, getattr(value, f.name)) for f in fields(kind) if hasattr(value, f.name)
+        )
     else:
         for name, part in getattr(value, "__dict__", {}).items():
             if not isinstance(inspect.getattr_static(kind, name, None), functools.cached_property):

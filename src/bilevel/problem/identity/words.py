@@ -127,12 +127,14 @@ def _set(value: Iterable[Any]) -> str:
     if None in members:
         return f"{NOT_COMPARED}a set of objects has no order"
     text = "{" + ", ".join(sorted(filter(None, members))) + "}"
-    return text if len(text) <= _SHORT else f"{len(members):,} values with digest " + digest_of_text(text)
+    return (
+        text
+        if len(text) <= _SHORT
+        else f"{len(members):,} values with digest " + digest_of_text(text)
+    )
 
 
-def _container(
-    value: Any, known: Known
-) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]]]:
+def _container(value: Any, known: Known) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]]]:
     if len(value) <= _SHORT:
         # Also how many: so a list that grows is seen to change as a whole.
         return [("", f"{len(value)} entries")], parts_of(value)

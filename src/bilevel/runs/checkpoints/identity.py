@@ -17,7 +17,7 @@ from bilevel.problem.identity.problems import identity_of_problem
 from bilevel.problem.identity.words import (
     NOT_COMPARED,
     VERSION,
-    Identity,
+    Identity as Identity,
     without_rooms,
     words_of,
 )

@@ -156,9 +156,7 @@ def _from_format_1(plain: dict[str, Any]) -> dict[str, Any]:
 
 def lines_of(history: Sequence[HistoryRecord]) -> list[str]:
     """A record a line."""
-    return [
-        json.dumps({**record, "counts": [*dict(record.counts).values()]}) for record in history
-    ]
+    return [json.dumps({**record, "counts": [*dict(record.counts).values()]}) for record in history]
 
 
 def records_of(lines: Sequence[str]) -> list[HistoryRecord]:
