@@ -17,9 +17,11 @@ from bilevel.problem.identity.problems import identity_of_problem
 from bilevel.problem.identity.words import (
     NOT_COMPARED,
     VERSION,
-    Identity as Identity,
     without_rooms,
     words_of,
+)
+from bilevel.problem.identity.words import (
+    Identity as Identity,
 )
 from bilevel.problem.problem import Problem
 
