@@ -71,7 +71,7 @@ def softmax_problem(
     rows = len(train_labels) + len(validation_labels)
     if classes is None and largest >= rows:
         raise ValueError(
-            f"there is a label {largest}, but only {rows} rows: most classes would be empty. Number "
+            f"there is a label {largest}, but only {rows} rows: most would be empty. Number "
             "the classes from 0, or say how many with classes="
         )
     form = SoftmaxForm(
