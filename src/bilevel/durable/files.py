@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
+
+_PART = re.compile(r"\.bilevel-\d+-.+\.part")
 
 
 @contextmanager
@@ -24,7 +27,7 @@ def replacing(path: Path) -> Iterator[Path]:
         >>> target.read_text()
         'whole'
     """
-    part = path.with_name(f".{os.getpid()}.{path.name}")
+    part = path.with_name(f".bilevel-{os.getpid()}-{path.name}.part")
     try:
         yield part
         with part.open("rb+") as file:
@@ -43,7 +46,7 @@ def write_text(path: Path, text: str) -> None:
 def remove_parts(folder: Path) -> None:
     """Remove what killed processes left of `replacing`, from a folder that no other one uses."""
     for part in folder.iterdir():
-        if part.name.startswith(".") and part.name[1:].split(".")[0].isdigit():
+        if _PART.fullmatch(part.name) and part.is_file():
             part.unlink(missing_ok=True)
 
 

@@ -76,7 +76,19 @@ def read(path: Path) -> Any:
     digest = hashlib.sha256(archive).hexdigest().encode()
     if seal != _WORD + digest or length != _SEAL.to_bytes(2, "little"):
         raise DamagedError("the checksum of its content is wrong")
-    return _load(archive)
+    try:
+        return _load(archive)
+    except Exception as error:  # what torch raises, and advises, is of no use to a reader
+        raise DamagedError("it does not hold plain data") from error
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether a file was written by `write`, as far as its end tells."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _SEAL))
+        return file.read(len(_WORD)) == _WORD
 
 
 def _load(archive: bytes) -> Any:

@@ -6,8 +6,13 @@ FOLDER/step-000000000012.pt
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import warnings
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +22,7 @@ from bilevel.durable.files import remove_parts
 from bilevel.errors import UserError
 
 _KEPT = 2
+_NAME = re.compile(r"step-\d{12}\.pt")
 
 
 @dataclass(frozen=True)
@@ -35,8 +41,9 @@ class Store:
     folder: Path
 
     def files(self) -> list[Path]:
-        """From the oldest to the newest."""
-        return sorted(self.folder.glob("step-*.pt"))
+        """From the oldest to the newest; without archives that something else wrote."""
+        found = (file for file in self.folder.glob("step-*.pt") if _NAME.fullmatch(file.name))
+        return sorted(file for file in found if file.is_file() and not _is_foreign(file))
 
     def save(self, step: int, content: dict[str, Any]) -> None:
         """Write a checkpoint, then remove all but the last two.
@@ -45,14 +52,23 @@ class Store:
             OSError: it cannot be written; existing ones stay.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        sealed.write(self.folder / f"step-{step:012}.pt", content)
+        path = self.folder / f"step-{step:012}.pt"
+        if os.path.lexists(path) and not sealed.is_sealed(path):
+            raise FileExistsError(f"{path} was not written by bilevel")
+        sealed.write(path, content)
         for file in self.files()[:-_KEPT]:
-            file.unlink(missing_ok=True)
+            if sealed.is_sealed(file):
+                file.unlink(missing_ok=True)
 
-    def load(self) -> dict[str, Any] | None:
+    def load(
+        self, check: Callable[[dict[str, Any]], None] = lambda content: None
+    ) -> dict[str, Any] | None:
         """The newest checkpoint that is whole; None if there is none at all.
 
         A damaged one is renamed, with a warning.
+
+        Args:
+            check: raises DamagedError if something that belongs to a checkpoint is not whole.
 
         Raises:
             UserError: there are some, but all are damaged.
@@ -64,6 +80,7 @@ class Store:
         for file in reversed(self.files()):
             try:
                 content: dict[str, Any] = sealed.read(file)
+                check(content)
             except sealed.DamagedError as error:
                 damaged[file] = error
             else:
@@ -71,7 +88,8 @@ class Store:
                 return content
         if damaged:
             raise UserError(
-                f"no checkpoint in {self.folder} is whole: delete the folder to start afresh"
+                f"no checkpoint in {self.folder} is whole: choose another folder, or remove its "
+                "step-*.pt files to start afresh"
             )
         return None
 
@@ -86,4 +104,10 @@ class Store:
                 RuntimeWarning,
                 stacklevel=2,
             )
-            file.replace(file.with_suffix(".damaged"))
+            with suppress(OSError):  # it can stay where it is
+                file.replace(file.with_suffix(".damaged"))
+
+
+def _is_foreign(file: Path) -> bool:
+    """Whether another program has saved it: a whole archive, but without our seal."""
+    return not sealed.is_sealed(file) and zipfile.is_zipfile(file)

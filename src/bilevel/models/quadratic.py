@@ -99,6 +99,9 @@ def quadratic_problem(
             f"H and c must be a matrix and a vector, or stacks of them; got shapes "
             f"{tuple(H.shape)} and {tuple(c.shape)}"
         )
+    for name, matrix in (("H", H), ("F", F)):
+        if not torch.allclose(matrix, matrix.mT):
+            raise ValueError(f"{name} must be symmetric: give ({name} + {name}.mT) / 2")
     form = QuadraticForm(H, J, c, F, d, r)
     return Problem(
         outer=form.outer,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import CodeType
 from typing import Any
 
 import torch
 from torch import nn
+
+from bilevel.problem.identity.held import parts_of
 
 
 @contextmanager
@@ -64,32 +63,5 @@ def _reachable(value: Any, depth: int) -> Iterator[nn.Module]:
     if isinstance(value, nn.Module):
         yield value
     elif depth > 0:
-        for part in _parts(value):
+        for _, part in parts_of(value):
             yield from _reachable(part, depth - 1)
-
-
-def _parts(value: Any) -> list[Any]:
-    if isinstance(value, functools.partial):
-        return [value.func, *value.args, *value.keywords.values()]
-    if inspect.ismethod(value):
-        return [value.__self__, value.__func__]
-    if inspect.isfunction(value):
-        cells = [c.cell_contents for c in value.__closure__ or () if c != type(c)()]
-        named = (value.__globals__.get(name) for name in _names(value.__code__))
-        defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-        return [*cells, *named, *defaults]
-    if isinstance(value, tuple | list):
-        return list(value)
-    if isinstance(value, dict):
-        return list(value.values())
-    if inspect.isclass(value) or inspect.ismodule(value):
-        return []
-    return list(getattr(value, "__dict__", {}).values())
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """The names that a function uses, and the functions and comprehensions inside it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)

@@ -102,7 +102,7 @@ class Problem:
         if model is not None:
             instance("model", model, Model, "an object of a subclass of bilevel.Model")
         self.outer, self.inner, self.tasks, self.model = outer, inner, tasks, model
-        self._start = y0 if callable(y0) else None
+        self.start_of_y = y0 if callable(y0) else None
         y0 = y0(x0) if callable(y0) else y0
         self.x_structure, self.y_structure = Structure("x0", x0), Structure("y0", y0)
         self.dtype, self.device = self.x_structure.dtype, self.x_structure.device
@@ -111,6 +111,7 @@ class Problem:
         self.outer_data = None if outer_data is None else as_source("outer_data", outer_data)
         self.inner_data = None if inner_data is None else as_source("inner_data", inner_data)
         self.peers: Peers = Alone()
+        self.whole_identity: dict[str, str] | None = None  # where the rows are spread
         if tasks is not None:
             _check_tasks(tasks, self.inner_data, self.outer_data)
         self._modules = modules_of(outer, inner)
@@ -139,9 +140,9 @@ class Problem:
 
     def start(self, x: Tensor, y: Tensor) -> Tensor:
         """y0 as a function of flat x, if it was given as one; else y."""
-        if self._start is None:
+        if self.start_of_y is None:
             return y
-        return self.y_structure.join(self._start(self.x_structure.unflatten(x)))
+        return self.y_structure.join(self.start_of_y(self.x_structure.unflatten(x)))
 
     def __repr__(self) -> str:
         sizes = {"x": self.x_structure.size, "y": self.y_structure.size}
@@ -152,7 +153,7 @@ class Problem:
 
     def _try_losses(self) -> None:
         """Both losses must run at the start, and depend on what they are differentiated by."""
-        uses_x = self._start is not None
+        uses_x = self.start_of_y is not None
         for name, data, loss in (
             ("outer", self.outer_data, self.outer_loss),
             ("inner", self.inner_data, self.inner_loss),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bilevel.arguments import instance
+from bilevel.problem.identity.problems import identity_of_problem
 from bilevel.problem.parts import Part
 from bilevel.problem.peers import Group, Peers
 from bilevel.problem.problem import Problem
@@ -17,6 +18,8 @@ class Sharded(Problem):
     def __init__(self, whole: Problem, peers: Peers) -> None:
         self.__dict__.update(whole.__dict__)
         self.peers = peers
+        # While all rows are here: later no process could tell whether the others have the same.
+        self.whole_identity = identity_of_problem(whole)
         # Rows that are tasks are few, and both losses see the same: every process has them all.
         self.inner_part, self.outer_part = (
             None if data is None or whole.tasks is not None else Part.of(len(data), peers)

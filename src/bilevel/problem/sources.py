@@ -50,6 +50,10 @@ class Source(ABC):
         data = self.rows(rows)
         return Batch(data, torch.arange(len(self)) if rows is None else rows)
 
+    def made_of(self) -> Any:
+        """What the rows are computed from, where there are too many to read; else None."""
+        return None
+
     def part(self, first: int, end: int) -> Source:
         """Rows first, ..., end − 1 by themselves, copied if the source holds them in memory."""
         return _Window(self, first, end)
@@ -246,6 +250,10 @@ def _hush() -> None:
 def torch_csr(matrix: scipy.sparse.csr_array) -> Tensor:
     """The same values as a torch CSR tensor."""
     _hush()
+    if not matrix.has_canonical_format:
+        # A copy: later on SciPy would sort it in place, in the user's memory.
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
     return torch.sparse_csr_tensor(
         as_tensor(matrix.indptr).long(),
         as_tensor(matrix.indices).long(),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from bilevel.algorithms.contract import Algorithm, State
 from bilevel.arguments import instance, natural, non_negative, positive_integer
+from bilevel.problem.identity.words import words_of
 from bilevel.problem.problem import Problem
+from bilevel.runs.agreement import check_agreement
 from bilevel.runs.checkpoints.identity import identity_of_run
 from bilevel.runs.checkpoints.keeper import keeper_in
 from bilevel.runs.checkpoints.saved import Saved
@@ -100,6 +103,7 @@ def minimize(
         metrics=metrics or {},
         evaluate_every=positive_integer("evaluate_every", evaluate_every),
         clock=clock,
+        is_kept=checkpoint is not None,
     )
     fresh = Saved(given or run.start(), run.memories())
 
@@ -108,6 +112,9 @@ def minimize(
         start = {"start": None if given is None else given.state}
         return identity_of_run(problem, algorithm, {**run.settings(), **start})
 
+    if problem.peers.size > 1:
+        limits = {"steps": steps, "tol": tol, "seconds": seconds, "checkpoint": bool(checkpoint)}
+        check_agreement(problem.peers, {**identity(), **words_of(limits)})
     # One process reads and writes the folder, and tells the others what it has found.
     peers = problem.peers
     with keeper_in(checkpoint if peers.leads else None, checkpoint_every, identity) as keeper:
@@ -123,10 +130,10 @@ def minimize(
         while status is None:
             try:
                 status = run.advance()
-            except KeyboardInterrupt:
-                # In the middle of a step there is nothing whole: the last checkpoint serves.
-                if run.is_whole:
-                    keeper.keep(run.saved())
+            except BaseException:
+                # Of a user's code, or Ctrl-C: what was done before this step is kept.
+                with suppress(Exception):  # the first error is the one to tell
+                    keeper.keep(run.before())
                 raise
             # Also at the end, so that a second call gives the result at once.
             if status is not None or keeper.is_due():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bilevel.algorithms.contract import Algorithm, Report, State
+from bilevel.algorithms.contract import Algorithm, Report, State, Write
 from bilevel.durable import interruption
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.views import Views
@@ -39,6 +40,7 @@ class Run:
     metrics: Mapping[str, Metric]
     evaluate_every: int
     clock: Callable[[], float]
+    is_kept: bool
 
     def __post_init__(self) -> None:
         for function in (*self.callbacks, *self.metrics.values()):
@@ -77,10 +79,10 @@ class Run:
         self._state = replace(past.state, tables=tables)
         self._seconds, self._history = past.seconds, list(past.history)
         self._views.count_from(past.counts)
-        self._seen = past.state.step  # by the callbacks
         self._ending, self._best = None, saved.best
         for callback, memory in zip(self._stateful, saved.memories, strict=False):
             callback.remember(memory)
+        self._mark()
         status = self.limits.reached(past)
         # A run that is called again with wider limits goes on; otherwise its ending stands.
         if saved.ending is not None and saved.ending.stands(self.limits.tol, status is not None):
@@ -90,36 +92,38 @@ class Run:
             self._forget_end()
         return status
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all that belongs to the last step was done."""
-        return self._seen == self._state.step
+    def before(self) -> Saved:
+        """What goes on from before the step that was broken off, by an error or Ctrl-C."""
+        marked, state = self._marked, self._marked.past.state
+        tables = {name: table.clone() for name, table in state.tables.items()}
+        for write in self._overwritten:
+            tables[write.table][write.rows] = write.values
+        history = [record for record in self._history if record.step <= state.step]
+        past = replace(marked.past, state=replace(state, tables=tables), history=history)
+        return replace(marked, past=past)
 
     def saved(self, status: Status | None = None) -> Saved:
         """What goes on from here, or how it has ended."""
         past = self._past()
-        # A Ctrl-C may have come when a record was written, but its step not yet taken.
-        history = [record for record in past.history if record.step <= past.state.step]
         # A step that diverged has no record, but what it asked for was paid.
         counts = self._views.counts if status is Status.DIVERGED else past.counts
         memories = self.memories()
         ending = self._ending or (None if status is None else Ending(status))
-        return Saved(replace(past, history=history, counts=counts), memories, ending, self._best)
+        return Saved(replace(past, counts=counts), memories, ending, self._best)
 
     def advance(self) -> Status | None:
         """One step, its record and its callbacks; how the run has ended, if it has."""
         # Before the step: a request that comes during one waits until all of it is done.
         if self._any(interruption.current().requested):
             return Status.INTERRUPTED
+        self._mark()
         x = self._state.x
         report = self._step()
         if report is None:
             return self._diverged(f"Step {self._state.step + 1} gave values that are not finite.")
         # All of them, whatever the first says: each must see every step.
         answers = [callback(self._progress()) for callback in self.callbacks]
-        status = self._status(x, report, any(_says_stop(answer) for answer in answers))
-        self._seen = self._state.step
-        return status
+        return self._status(x, report, any(_says_stop(answer) for answer in answers))
 
     def result(self, status: Status) -> Result:
         """What the run gives back."""
@@ -209,7 +213,9 @@ class Run:
         if record is None:
             return None
         for write in report.writes:  # accepted: now the tables may change
-            state.tables[write.table][write.rows] = write.values
+            table = state.tables[write.table]
+            self._overwritten.append(replace(write, values=table[write.rows].clone()))
+            table[write.rows] = write.values
         self._history.append(record)
         self._state, self._seconds = state, seconds
         return report
@@ -256,6 +262,13 @@ class Run:
         # As of the last record: what was asked for since belongs to a step that does not count.
         counts = self._history[-1].counts if self._history else self._views.counts
         return Past(self._state, self._seconds, counts, self._history)
+
+    def _mark(self) -> None:
+        """Remember where the run stands, in case that the next step is broken off."""
+        # Copies, where it is to be kept: a callback may work on what it remembers in place.
+        memories = copy.deepcopy(self.memories()) if self.is_kept else ()
+        self._marked = Saved(replace(self._past(), history=()), memories, None, self._best)
+        self._overwritten: list[Write] = []
 
     def _progress(self) -> Progress:
         # The tables of variance reduction are not copied: they may be as large as the data.

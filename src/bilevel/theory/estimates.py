@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import natural, positive, positive_integer
+from bilevel.errors import UserError
 from bilevel.numerics.lanczos import extreme_eigenvalues
 from bilevel.numerics.vectors import norm
 from bilevel.oracles import Oracle, Views
@@ -49,6 +50,11 @@ def estimate(
         >>> constants.mu.value, constants.L_g.value, str(constants.rho.kind)
         (1.0, 4.0, 'exact')
     """  # noqa: E501
+    if problem.peers.size > 1:
+        raise UserError(
+            "the constants of a problem whose rows are spread over processes are not known to any "
+            "of them: give the problem as it was before bilevel.shard"
+        )
     positive("radius", radius)
     positive_integer("samples", samples)
     positive_integer("lanczos_steps", lanczos_steps)

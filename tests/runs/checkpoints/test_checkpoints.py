@@ -172,7 +172,7 @@ def test_the_last_two_are_kept_and_load_as_plain_data(tmp_path: Path) -> None:
     result = kept(tmp_path)
     files = Store(tmp_path).files()
     assert [file.name for file in files] == ["step-000000000005.pt", "step-000000000006.pt"]
-    assert sorted(tmp_path.iterdir()) == files
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "history.jsonl", *files]
     content = torch.load(files[-1], weights_only=True)
     assert content["ending"]["status"] == "step_limit"
     assert torch.equal(content["past"]["state"]["points"]["x"], result.state.x)
@@ -187,7 +187,7 @@ def test_checkpoints_are_as_seldom_as_asked_and_at_the_end(tmp_path: Path) -> No
 
 
 def test_what_a_killed_process_left_behind_is_removed(tmp_path: Path) -> None:
-    (tmp_path / ".4711.step-000000000003.pt").write_bytes(b"half of it")
+    (tmp_path / ".bilevel-4711-step-000000000003.pt.part").write_bytes(b"half of it")
     kept(tmp_path)
     assert not list(tmp_path.glob(".*"))
 

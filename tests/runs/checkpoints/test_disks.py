@@ -59,7 +59,7 @@ def test_if_all_are_damaged_nothing_is_begun_anew(tmp_path: Path) -> None:
     for file in Store(tmp_path).files():
         file.write_bytes(b"")
     for _ in range(2):
-        with pytest.raises(UserError, match=r"no checkpoint in .* is whole: delete the folder"):
+        with pytest.raises(UserError, match=r"no checkpoint in .* is whole: choose another folder"):
             kept(tmp_path, callbacks=[pytest.fail])
 
 
@@ -102,10 +102,10 @@ def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_not_the_run(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real disk of 8 KB: there is room for the first checkpoint, and not for a second."""
+    """A real disk of 16 KB: there is room for the first checkpoint, and not for a second."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(disk)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(disk)]
     try:
         subprocess.run(command, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -115,7 +115,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_real_disk_without_room_is_reported_before_any_work(small_disk: Path) -> None:
-    (small_disk / "other").write_bytes(bytes(6000))
+    (small_disk / "other").write_bytes(bytes(14000))
     with pytest.raises(UserError, match=r"cannot write checkpoints to .*No space left"):
         kept(small_disk / "run", callbacks=[pytest.fail])
     assert not list((small_disk / "run").iterdir())
@@ -127,7 +127,7 @@ def test_on_a_real_disk_that_gets_full_the_run_goes_on_and_can_go_on_later(
     whole = kept(tmp_path / "whole")
     with pytest.warns(RuntimeWarning, match="No space left"):
         assert_same(kept(small_disk / "run"), whole)
-    assert [file.name for file in (small_disk / "run").iterdir()] == ["step-000000000000.pt"]
+    assert [file.name for file in Store(small_disk / "run").files()] == ["step-000000000000.pt"]
     subprocess.run(["mount", "-o", "remount,size=1m", str(small_disk)], check=True)
     assert_same(kept(small_disk / "run"), whole)
 

@@ -15,8 +15,9 @@ from bilevel.algorithms import AIDBiO, StocBiO
 from bilevel.errors import UserError
 from bilevel.lab.experiments.experiment import Experiment
 from bilevel.lab.experiments.runner import run_experiment
-from bilevel.problem import digests
-from bilevel.problem.digests import digest_of_rows, digest_of_tensor
+from bilevel.problem.identity import digests
+from bilevel.problem.identity.digests import digest_of_rows, digest_of_tensor
+from bilevel.problem.identity.words import words_of
 from bilevel.problem.sources import as_source
 
 from ...lab.experiments.small_experiments import table, tiny
@@ -110,12 +111,11 @@ def test_an_experiment_with_other_settings_is_refused_by_their_names(tmp_path: P
     assert "algorithms.0.settings.neumann_terms was 3, is 4" in str(refused.value)
 
 
-def test_large_data_are_looked_at_here_and_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "_MOST_BYTES", 2**10)
-    monkeypatch.setattr(digests, "_SAMPLE_BYTES", 2**10)
+def test_of_large_data_every_row_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "_AT_ONCE", 2**10)
     data = np.zeros((1000, 16))
     before = digest_of_rows(as_source("data", data)), digest_of_tensor(data)
-    for row in (0, 999):
+    for row in (0, 1, 501, 998, 999):
         other = data.copy()
         other[row, 5] = 1.0
         after = digest_of_rows(as_source("data", other)), digest_of_tensor(other)
@@ -133,4 +133,6 @@ def test_rows_that_change_from_reading_to_reading_are_not_compared() -> None:
         def __getitem__(self, index: int) -> torch.Tensor:
             return torch.rand(2)
 
-    assert "changes from one reading to the next" in digest_of_rows(as_source("data", Noise()))
+    assert digest_of_rows(as_source("data", Noise())) is None
+    (word,) = words_of({"data": as_source("data", Noise())}).values()
+    assert word == "not compared: a row changes from one reading to the next"

@@ -78,6 +78,9 @@ class Tasks(Source):
         chosen = np.stack([self.draw(number) for number in numbers])
         return pixels(self.images.images[chosen], self.dtype)
 
+    def made_of(self) -> Any:
+        return self.images.images, self.images.labels, self.shape, self.seed, self._count
+
     def draw(self, number: int) -> Any:
         """The places of a task's images: support class by class, then query class by class."""
         rng = np.random.default_rng([self.seed, number])

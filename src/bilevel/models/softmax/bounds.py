@@ -104,7 +104,7 @@ def _row_norms(rows: Matrix) -> Tensor:
     if isinstance(rows, StoredRows):
         return torch.cat([torch.linalg.vector_norm(block, dim=1) for _, block in rows.blocks()])
     if rows.layout != torch.strided:
-        return torch.as_tensor(scipy_csr(rows).power(2).sum(axis=1)).sqrt()
+        return torch.as_tensor(scipy_csr(rows).copy().power(2).sum(axis=1)).sqrt()
     found: Tensor = torch.linalg.vector_norm(rows, dim=1)
     return found
 

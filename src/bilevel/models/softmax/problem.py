@@ -68,6 +68,12 @@ def softmax_problem(
             f"there is a label {largest}, but only {classes} classes: number them from 0, or give "
             "more classes"
         )
+    rows = len(train_labels) + len(validation_labels)
+    if classes is None and largest >= rows:
+        raise ValueError(
+            f"there is a label {largest}, but only {rows} rows: most would be empty. Number "
+            "the classes from 0, or say how many with classes="
+        )
     form = SoftmaxForm(
         train_rows,
         train_labels,
@@ -128,13 +134,14 @@ def _pair(name: str, data: tuple[Any, Any]) -> tuple[Matrix, Tensor]:
         raise TypeError(f"{name} must be a pair (features, labels), got {type(data).__name__}")
     rows, stored = matrix(data[0], name), as_stored(data[1])
     labels = as_tensor(data[1]) if stored is None else stored.all()
+    labels = labels if labels.is_floating_point() else labels.long()  # torch has no least uint16
     as_source(f"{name}[0]", rows)  # which checks them
     if labels.shape != (len(rows),) or labels.is_floating_point() or int(labels.min()) < 0:
         raise ValueError(
             f"{name} labels must be {len(rows)} integers from 0, one per row; got shape "
             f"{tuple(labels.shape)} of {labels.dtype}, from {labels.min()}"
         )
-    return rows, labels.long()
+    return rows, labels
 
 
 def _like(name: str, zeros: Variables, given: Variables | None) -> Variables:

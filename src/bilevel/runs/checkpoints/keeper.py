@@ -7,16 +7,19 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bilevel.durable.lock import locked
+from bilevel.durable.log import GrowingLog
+from bilevel.durable.sealed import DamagedError
 from bilevel.durable.store import Store
 from bilevel.errors import UserError
-from bilevel.runs.checkpoints.identity import Identity, differences
-from bilevel.runs.checkpoints.saved import READABLE, Saved
+from bilevel.problem.identity.words import VERSION, Identity
+from bilevel.runs.checkpoints.identity import differences, not_compared, other_versions
+from bilevel.runs.checkpoints.saved import READABLE, Saved, lines_of, records_of
+from bilevel.runs.history import HistoryRecord
 
 
 class Keeper(ABC):
@@ -49,19 +52,24 @@ class NoKeeper(Keeper):
 
 
 class FolderKeeper(Keeper):
-    """Checkpoints in a folder, at least `every` seconds apart."""
+    """Checkpoints in a folder, at least `every` seconds apart.
+
+    The history grows in a file of its own. A checkpoint has a mark of how far, and the last record
+    itself: that one may still change if the run goes on.
+    """
 
     def __init__(self, store: Store, identity: Identity, every: float) -> None:
         self._store, self._identity, self._every = store, identity, every
+        self._log = GrowingLog(store.folder / "history.jsonl")
+        self._logged = list[HistoryRecord]()
         self._last = time.monotonic()
 
     def begin(self, fresh: Saved) -> Saved:
-        content = self._store.load()
-        if content is not None:
-            self._check(content)
-            return Saved.of(content)
-        # The first one is written before any work: it is the proof that there is a place for it.
         try:
+            content = self._store.load(self._read_log)
+            if content is not None:
+                return self._of(content)
+            # Written before any work: it is the proof that there is a place for it.
             self._write(fresh)
         except OSError as error:
             raise cannot_write(self._store.folder, error) from error
@@ -84,28 +92,63 @@ class FolderKeeper(Keeper):
         self._last = time.monotonic()
 
     def _write(self, saved: Saved) -> None:
-        about = {"identity": self._identity, "machine": _machine()}
-        self._store.save(saved.past.state.step, {**about, **saved.plain()})
+        past = saved.past
+        final = past.history[len(self._logged) : -1]
+        mark = self._log.add(lines_of(final))
+        self._logged += final
+        rest = replace(saved, past=replace(past, history=past.history[-1:])).plain()
+        self._store.save(past.state.step, {"identity": self._identity, "log": mark, **rest})
+
+    def _read_log(self, content: Any) -> None:
+        """The records that a checkpoint has a mark of; raise DamagedError if they are not there."""
+        if isinstance(content, dict) and isinstance(mark := content.get("log"), dict):
+            try:
+                self._logged = records_of(self._log.read(mark))
+            except (OSError, KeyError, TypeError, ValueError) as error:
+                raise DamagedError(f"its history cannot be read: {error}") from error
+
+    def _of(self, content: Any) -> Saved:
+        """What a checkpoint holds, if it is this run's."""
+        try:
+            self._check(content)
+            saved = Saved.of(content)
+        except UserError:
+            raise
+        except Exception as error:  # whatever a file that something else made leads to
+            raise UserError(
+                f"a checkpoint in {self._store.folder} does not hold what a run keeps "
+                f"({type(error).__name__}: {error}): choose another folder, or remove its "
+                "step-*.pt files to start afresh"
+            ) from error
+        history = [*self._logged, *saved.past.history]
+        return replace(saved, past=replace(saved.past, history=history))
 
     def _check(self, content: dict[str, Any]) -> None:
         """Raise if the checkpoint is another run's; warn if the bits may differ."""
-        folder, machine = self._store.folder, differences(content.get("machine", {}), _machine())
-        kind = content.get("format")
+        folder, kind = self._store.folder, content.get("format")
         if kind not in READABLE:
             raise UserError(f"{folder} holds {kind!r}, and not {READABLE[0]!r}")
-        if changed := differences(content["identity"], self._identity, newer=kind != READABLE[0]):
+        old, is_old = content["identity"], kind != READABLE[0]
+        if is_old:
+            machine = content.get("machine", {})
+            old = old | {f"{VERSION}{n}" if n == "torch" else n: w for n, w in machine.items()}
+        machine = other_versions(old, self._identity)
+        if changed := differences(old, self._identity, newer=is_old):
             note = f" (also, {', '.join(machine)})" if machine else ""
             raise UserError(
                 f"{folder} holds the checkpoints of another run: {'; '.join(changed)}{note}. "
                 "Choose another folder, or delete this one to start over."
             )
         if machine:
-            warnings.warn(
+            _warn(
                 f"the run in {folder} continues, but its last digits may differ from those of an "
-                f"unbroken run: {', '.join(machine)}",
-                RuntimeWarning,
-                stacklevel=4,
+                f"unbroken run: {', '.join(machine)}"
             )
+        unknown = not_compared(self._identity)
+        if is_old:
+            unknown.insert(0, "what an earlier version of bilevel did not keep")
+        if unknown:
+            _warn(f"the run in {folder} continues, but not all was compared: {'; '.join(unknown)}")
 
 
 @contextmanager
@@ -141,6 +184,5 @@ def cannot_write(folder: Path, error: OSError) -> UserError:
     )
 
 
-def _machine() -> Identity:
-    """On what the last digits depend, although the run is the same."""
-    return {"torch": str(torch.__version__), "torch's threads": str(torch.get_num_threads())}
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=6)  # where `minimize` was called

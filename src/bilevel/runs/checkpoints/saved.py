@@ -14,9 +14,9 @@ from bilevel.oracles.prices import Counts
 from bilevel.runs.history import HistoryRecord, Past
 from bilevel.runs.status import Status
 
-FORMAT = "bilevel run 2"
+FORMAT = "bilevel run 3"
 _FORMAT_1 = "bilevel run 1"
-READABLE = (FORMAT, _FORMAT_1)
+READABLE = (FORMAT, "bilevel run 2", _FORMAT_1)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ class Saved:
                 "state": past.state.plain(),
                 "seconds": past.seconds,
                 "counts": dict(past.counts),
-                "history": _text(past.history),
+                # As one text: torch takes many seconds to load a hundred thousand small dicts.
+                "history": "\n".join(lines_of(past.history)),
             },
             "memories": list(self.memories),
             "ending": None if self.ending is None else _plain(self.ending),
@@ -111,14 +112,19 @@ class Saved:
         if plain["format"] == _FORMAT_1:
             plain = _from_format_1(plain)
         past, ending, best = plain["past"], plain["ending"], plain["best"]
+        state = State(**past["state"])
+        if not isinstance(state.step, int) or not all(
+            isinstance(point, Tensor) for point in (state.x, state.y, *state.points.values())
+        ):
+            raise TypeError("its state has no step and points")
         return Saved(
             Past(
-                State(**past["state"]),
-                past["seconds"],
+                state,
+                float(past["seconds"]),
                 Counts(**past["counts"]),
                 _records(past["history"]),
             ),
-            tuple(plain["memories"]),
+            tuple(dict(memory) for memory in plain["memories"]),
             None if ending is None else Ending(**{**ending, "status": Status(ending["status"])}),
             None if best is None else Best(**best),
         )
@@ -148,11 +154,17 @@ def _from_format_1(plain: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _text(history: Sequence[HistoryRecord]) -> str:
-    # As one text: loading a hundred thousand small dicts from a torch file takes many seconds.
-    return json.dumps([{**record, "counts": [*dict(record.counts).values()]} for record in history])
+def lines_of(history: Sequence[HistoryRecord]) -> list[str]:
+    """A record a line."""
+    return [json.dumps({**record, "counts": [*dict(record.counts).values()]}) for record in history]
+
+
+def records_of(lines: Sequence[str]) -> list[HistoryRecord]:
+    rows = map(json.loads, lines)
+    return [HistoryRecord(**{**row, "counts": Counts(*row["counts"])}) for row in rows]
 
 
 def _records(text: str) -> list[HistoryRecord]:
-    rows = json.loads(text)
-    return [HistoryRecord(**{**row, "counts": Counts(*row["counts"])}) for row in rows]
+    # Formats 1 and 2 had one JSON list.
+    lines = [json.dumps(row) for row in json.loads(text)] if text[:1] == "[" else text.splitlines()
+    return records_of(lines)

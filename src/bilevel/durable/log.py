@@ -1,0 +1,72 @@
+"""A file that only grows, so that what is added to it costs no more as it gets long.
+
+Whoever reads it has a mark: how much of the file is meant, and a checksum of that. What a killed
+process wrote behind its last mark is not read, and is overwritten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from bilevel.durable.sealed import DamagedError
+
+_HEAD = b'{"file": "bilevel history"}\n'
+
+
+class GrowingLog:
+    """Lines of text in a file, which belongs to this process.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "a.jsonl"
+        >>> log = GrowingLog(file)
+        >>> mark = log.add(["one", "two"])
+        >>> _ = log.add(["three"])
+        >>> GrowingLog(file).read(mark)
+        ['one', 'two']
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._size, self._sum = path, 0, hashlib.sha256()
+
+    def read(self, mark: dict[str, Any]) -> list[str]:
+        """The lines up to a mark, behind which further ones will be added.
+
+        Raises:
+            DamagedError: they are not what was written.
+            OSError: they cannot be read.
+        """
+        size = int(mark["size"])
+        data = self._path.read_bytes()[:size] if size else b""
+        found = hashlib.sha256(data)
+        if len(data) != size or found.hexdigest() != mark["sha256"]:
+            raise DamagedError(f"{self._path.name} is not what was written")
+        self._size, self._sum = size, found
+        return data.decode().splitlines()[1:]
+
+    def add(self, lines: list[str]) -> dict[str, Any]:
+        """Write lines behind those that were read or added before; the mark of all of them.
+
+        Raises:
+            OSError: they cannot be written; what was there stays.
+        """
+        if lines:
+            head = b"" if self._size else _HEAD
+            data = head + "".join(line + "\n" for line in lines).encode()
+            self._write(data)
+            self._size += len(data)
+            self._sum.update(data)
+        return {"size": self._size, "sha256": self._sum.hexdigest()}
+
+    def _write(self, data: bytes) -> None:
+        with self._path.open("r+b" if self._path.is_file() else "xb") as file:
+            if file.readable() and (head := file.read(len(_HEAD))) and not _HEAD.startswith(head):
+                raise FileExistsError(f"{self._path} was not written by bilevel")
+            file.seek(self._size)
+            file.truncate()
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())

@@ -1,0 +1,54 @@
+"""What is the user's own code, and what comes from a library."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+_HOME = str(Path(__file__).resolve().parents[2])  # of bilevel itself
+_PACKAGES = ("site-packages", "dist-packages")
+
+
+def is_own_code(code: CodeType) -> bool:
+    """Whether a function was written by the user, in a file, a notebook or at a prompt."""
+    return _is_own_file(code.co_filename)
+
+
+def is_own_module(name: str) -> bool:
+    """Whether a module, by its name, is the user's; one that nothing is known of counts as such."""
+    if name in sys.builtin_module_names:
+        return False
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    return file is None or _is_own_file(file)
+
+
+def package_of(value: Any) -> str:
+    """The package that a function, a class or a module comes from, such as "torch"."""
+    name = getattr(value, "__module__", None) or getattr(value, "__name__", "")
+    return str(name).partition(".")[0]
+
+
+def version_of(package: str) -> str | None:
+    """None if it does not say."""
+    found = getattr(sys.modules.get(package), "__version__", None)
+    return None if found is None else str(found)
+
+
+@functools.cache
+def _is_own_file(file: str) -> bool:
+    if file.startswith("<frozen"):
+        return False
+    path = Path(file)
+    if any(part in _PACKAGES for part in path.parts):
+        return False
+    return not any(path.is_relative_to(home) for home in (_HOME, _standard_library()))
+
+
+@functools.cache
+def _standard_library() -> str:
+    return sysconfig.get_paths()["stdlib"]

@@ -1,0 +1,64 @@
+"""What a problem is, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from bilevel.problem.identity.digests import digest_of_tensor
+from bilevel.problem.identity.words import NOT_COMPARED, Identity, words_of
+
+if TYPE_CHECKING:
+    from bilevel.problem.problem import Problem
+
+_FEW = 4  # rows, to try a loss on
+
+
+def identity_of_problem(problem: Problem) -> Identity:
+    """Its sizes, start, losses and data; of a problem on several processes, those of the whole.
+
+    What the losses themselves change (a counter, a list that they append to) is not compared: a
+    second run in the same process would find it changed.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: (y**2).sum(), inner=lambda x, y: ((y - x) ** 2).sum(),
+        ...     x0=torch.ones(1), y0=torch.zeros(1))
+        >>> found = identity_of_problem(problem)
+        >>> found["dtype"], found["size of x"], found["inner's constants"]
+        ('torch.float32', '1', '2')
+    """
+    if problem.whole_identity is not None:
+        return problem.whole_identity
+    found = {
+        "dtype": str(problem.dtype),
+        "device": problem.device.type,
+        "size of x": str(len(problem.x0)),
+        "size of y": str(len(problem.y0)),
+        "x0": digest_of_tensor(problem.x0),
+        "y0": digest_of_tensor(problem.y0),
+        "tasks": str(problem.tasks),
+    }
+    losses = {"model": problem.model, "outer": problem.outer, "inner": problem.inner}
+    if problem.start_of_y is not None:
+        losses["y0 as a function"] = problem.start_of_y
+    # Rows may be made by a user's code, which may draw random numbers.
+    with problem.untouched(seed=0):
+        found |= words_of({"outer_data": problem.outer_data, "inner_data": problem.inner_data})
+        before = words_of(losses)
+        _call(problem)
+        after = words_of(losses)
+    changing = (name for name in before | after if before.get(name) != after.get(name))
+    return found | before | dict.fromkeys(changing, f"{NOT_COMPARED}the losses change it")
+
+
+def _call(problem: Problem) -> None:
+    with torch.no_grad():
+        for data, loss in (
+            (problem.outer_data, problem.outer_loss),
+            (problem.inner_data, problem.inner_loss),
+        ):
+            rows = None if data is None else torch.arange(min(len(data), _FEW))
+            loss(problem.x0.clone(), problem.y0.clone(), rows)

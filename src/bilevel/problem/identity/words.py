@@ -1,0 +1,200 @@
+"""A walk through values, which says in words what each part is.
+
+Data count by all their bytes, numbers and text as they print, a function of the user's by its code
+and by all that it closes over, reads or has as a default; what a library defines by its name, and
+by the library's version. Where nothing can be known, the words say so (`NOT_COMPARED`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import random
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from pathlib import PurePath
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor, nn
+
+from bilevel.problem.identity.code import constants_of, digest_of_code
+from bilevel.problem.identity.digests import digest_of_rows, digest_of_tensor, digest_of_text
+from bilevel.problem.identity.held import parts_of
+from bilevel.problem.identity.own import is_own_code, is_own_module, package_of, version_of
+from bilevel.problem.sources import Source
+
+Identity = dict[str, str]  # by name, such as "inner_lr": "0.1"
+Known = dict[int, tuple[str, Any]]  # with the value: a dead one's id is used again
+NOT_COMPARED = "not compared: "
+VERSION = "version of "
+_SHORT = 100  # letters of a text, and parts of a list, that are shown one by one
+_MOST = 5000  # parts: an object may lead to all that a program holds
+_NUMBERS = str | bytes | int | float | complex | torch.dtype | torch.device | np.generic
+_PLAIN = _NUMBERS | Enum | PurePath | range | type(None) | type(Ellipsis)
+_RANDOM = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
+_SPARSE = ("shape", "data", "indices", "indptr", "row", "col", "offsets")
+
+
+def words_of(values: Mapping[str, Any], known: Known | None = None) -> Identity:
+    """What the values are, and their parts, by name.
+
+    Example:
+        >>> words_of({"seed": 0, "rates": (0.1, 0.2)})
+        {'seed': '0', 'rates': '2 entries', 'rates.0': '0.1', 'rates.1': '0.2'}
+    """
+    found: Identity = {}
+    known = {} if known is None else known
+    ahead = deque(values.items())  # the nearest parts first, so that names are short
+    while ahead:
+        name, value = ahead.popleft()
+        word = _plain(value)
+        if word is None and id(value) in known:
+            # Data that both losses use are read, and named, only once.
+            word = f"the same as {known[id(value)][0]}"
+        elif word is None:
+            known[id(value)] = name, value
+            words, parts = _described(value, known)
+            found |= {_joined(name, key): text for key, text in words}
+            if len(found) < _MOST:
+                ahead.extend((f"{name}.{key}", part) for key, part in parts)
+            else:
+                found[name] = f"{NOT_COMPARED}it leads to more than {_MOST:,} parts"
+        if word is not None:
+            found[name] = word
+    return found
+
+
+def _plain(value: Any) -> str | None:
+    """A word for what has no parts."""
+    if not isinstance(value, _PLAIN):
+        return None
+    text = repr(value)
+    if isinstance(value, str | bytes) and len(text) > _SHORT:
+        return f"{len(value):,} letters with digest {digest_of_text(text)}"
+    return text
+
+
+def _joined(name: str, key: str) -> str:
+    return key if key.startswith(VERSION) else name + key
+
+
+def _described(
+    value: Any, known: Known
+) -> tuple[Iterable[tuple[str, str]], Iterable[tuple[str, Any]]]:
+    """Words for a value, by what is to be put behind its name, and its parts."""
+    if isinstance(value, Source):
+        made = value.made_of()
+        return ([("", _rows(value))], ()) if made is None else ((), [("made of", made)])
+    if isinstance(value, Tensor | np.ndarray):
+        if value.dtype == object:
+            return [("", f"{value.shape} objects")], [("entries", value.ravel().tolist())]
+        shape = "×".join(map(str, value.shape)) or "1"
+        return [("", f"{shape} numbers with digest {digest_of_tensor(value)}")], ()
+    if scipy.sparse.issparse(value):
+        # Not all attributes: SciPy keeps there whether it has looked at the order.
+        parts = [(name, getattr(value, name)) for name in _SPARSE if hasattr(value, name)]
+        return [("", class_name(value))], parts
+    if isinstance(value, _RANDOM):
+        return [("", f"{NOT_COMPARED}random numbers are drawn from it")], ()
+    if isinstance(value, set | frozenset):
+        return [("", _set(value))], ()
+    if isinstance(value, Mapping | tuple | list):
+        return _container(value, known)
+    if isinstance(value, functools.partial):
+        return (), parts_of(value)
+    if isinstance(value, ModuleType):
+        return _library(value.__name__), ()
+    if inspect.isroutine(value) or inspect.isclass(value):
+        return _function(value), parts_of(value)
+    return _object(value)
+
+
+def _rows(source: Source) -> str:
+    digest = digest_of_rows(source)
+    if digest is None:
+        return f"{NOT_COMPARED}a row changes from one reading to the next"
+    return f"{len(source):,} rows with digest {digest}"
+
+
+def _set(value: Iterable[Any]) -> str:
+    members = [_plain(member) for member in value]
+    if None in members:
+        return f"{NOT_COMPARED}a set of objects has no order"
+    text = "{" + ", ".join(sorted(filter(None, members))) + "}"
+    return (
+        text
+        if len(text) <= _SHORT
+        else f"{len(members):,} values with digest " + digest_of_text(text)
+    )
+
+
+def _container(value: Any, known: Known) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]]]:
+    if len(value) <= _SHORT:
+        # Also how many: so a list that grows is seen to change as a whole.
+        return [("", f"{len(value)} entries")], parts_of(value)
+    # One by one, so that each has few parts; what is known already ends circles.
+    words = (words_of({name: part}, known) for name, part in parts_of(value))
+    text = digest_of_text("".join(map(repr, words)))
+    return [("", f"{len(value):,} entries with digest {text}")], ()
+
+
+def _function(value: Any) -> Iterator[tuple[str, str]]:
+    yield "", function_name(value)
+    code = getattr(getattr(value, "__func__", value), "__code__", None)
+    if code is not None and is_own_code(code):
+        constants = [_plain(c) or ", ".join(words_of({"": c}).values()) for c in constants_of(code)]
+        text = ", ".join(constants)
+        yield "'s code", digest_of_code(code)
+        short = len(text) <= _SHORT
+        yield "'s constants", text if short else f"some with digest {digest_of_text(text)}"
+    elif not is_own_module(str(getattr(value, "__module__", None))):
+        yield from _library(package_of(value))
+
+
+def _library(name: str) -> Iterator[tuple[str, str]]:
+    package = name.partition(".")[0]
+    if (version := version_of(package)) is not None:
+        yield VERSION + package, version
+
+
+def _object(value: Any) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]]]:
+    """Of any other class: by its attributes, or by what pickle would make it from."""
+    kind = type(value)
+    name = class_name(value)
+    words = [("", name), *(() if is_own_module(kind.__module__) else _library(kind.__module__))]
+    if inspect.isfunction(compiled := getattr(value, "py_func", None)):  # by numba
+        return words, [("function", compiled)]
+    known = is_own_module(kind.__module__) or name.startswith("bilevel.")
+    if known or isinstance(value, nn.Module):
+        return words, parts_of(value)
+    try:
+        made = value.__reduce_ex__(4)
+    except Exception:  # whatever a class raises that cannot be copied
+        return [("", f"{NOT_COMPARED}{name} does not tell what it holds")], ()
+    if isinstance(made, str):
+        return words, ()
+    if all(getattr(kind, how) is getattr(object, how) for how in ("__reduce__", "__reduce_ex__")):
+        return words, parts_of(value)
+    _, arguments, *state = made
+    listed = [list(part) if isinstance(part, Iterator) else part for part in state]
+    return words, [("made of", (arguments, *listed))]
+
+
+def class_name(value: Any) -> str:
+    return without_rooms(f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+def function_name(value: Any) -> str:
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", type(value).__name__)
+    return without_rooms(f"{getattr(value, '__module__', None)}.{name}")
+
+
+def without_rooms(name: str) -> str:
+    """What is our own counts by its name alone: it may move from one file to another."""
+    return re.sub(r"^bilevel\.[a-z0-9_.]*\.(?=[A-Z])", "bilevel.", name)
