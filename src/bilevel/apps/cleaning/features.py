@@ -51,14 +51,27 @@ def kinds_of_columns(
         raise UserError(f"--categorical names columns that {train.source} lacks: {listed(sorted(unknown))}")
     if not mine:
         raise UserError(f"{train.source} has no columns besides the labels: nothing to learn from")
-    numeric = [name for name in mine if _is_numeric(name, train) and name not in categorical]
+    plain, plain_there = _plain_numbers(train), _plain_numbers(trusted)
+    numeric = [
+        name
+        for name in mine
+        if (name in plain or _is_numeric(name, train)) and name not in categorical
+    ]
     for name in numeric:
-        if not _is_numeric(name, trusted):
+        if name not in plain_there and not _is_numeric(name, trusted):
             raise UserError(
                 f"column {quoted(name)} holds numbers in {train.source}, but text in "
                 f"{trusted.source}: correct it, or use --categorical {_typed(name)}"
             )
     return Columns(numeric, [name for name in mine if name not in numeric])
+
+
+def _plain_numbers(table: LabelledTable) -> set[str]:
+    """Columns that are numbers beyond doubt, found all at once: a table may have 100,000."""
+    numbers = table.features.select_dtypes("number")
+    values = np.abs(numbers.to_numpy(float))
+    fine = ~np.isnan(values).all(0) & ~(values > _LARGEST).any(0)
+    return set(numbers.columns[fine])
 
 
 def _typed(name: str) -> str:
@@ -128,9 +141,11 @@ def encode(columns: Columns, train: LabelledTable, trusted: LabelledTable) -> En
 
 def _frame(columns: Columns, table: LabelledTable) -> pd.DataFrame:
     """Numbers as floats, all else as text."""
-    numbers = {name: pd.to_numeric(table.features[name]) for name in columns.numeric}
+    numbers = table.features[columns.numeric]
+    written = numbers.columns[numbers.dtypes == object]  # numbers that stood among gaps or quotes
+    numbers = numbers.assign(**{name: pd.to_numeric(numbers[name]) for name in written})
     texts = {name: as_text(table.features[name]) for name in columns.categorical}
-    return pd.DataFrame({name: n.astype(float) for name, n in numbers.items()} | texts)
+    return pd.concat([numbers.astype(float), pd.DataFrame(texts, table.features.index)], axis=1)
 
 
 def _encoder(columns: Columns) -> ColumnTransformer:

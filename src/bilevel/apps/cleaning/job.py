@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Unpack
 
 import numpy as np
@@ -21,6 +20,7 @@ from bilevel.durable.folders import check_folder, filled
 from bilevel.errors import UserError, quoted
 from bilevel.models.softmax.problem import add_bias
 
+_LARGEST_RIDGE = 1e6  # features are scaled: long before, all weights are zero
 _FEW = 5  # trusted rows of a class
 _LABELS = ("label", "likely_label")  # columns with text from the user's file
 
@@ -28,8 +28,10 @@ _LABELS = ("label", "likely_label")  # columns with text from the user's file
 def prepare(request: Request) -> Prepared:
     """Read and check all input, before any work."""
     named(request.algorithm)
-    if not 0 < request.ridge < math.inf:
-        raise UserError(f"--ridge must be a positive number, got {request.ridge}")
+    if not 0 < request.ridge <= _LARGEST_RIDGE:
+        raise UserError(
+            f"--ridge must be a positive number, at most {_LARGEST_RIDGE:g}, got {request.ridge}"
+        )
     check_folder(request.output, request.force)
     train, trusted = _tables(request)
     columns = kinds_of_columns(train, trusted, list(request.categorical))
