@@ -78,8 +78,10 @@ def _refuse(reason: str) -> NoReturn:
     message = Text.assemble(("error: ", "bold red"), short(reason, _MOST))  # [x] is no markup
     with suppress(OSError):  # nobody may be there to read it
         Console(stderr=True).print(message, soft_wrap=True)
-    # What stdout still holds would be refused once more at the very end, with a stack trace.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
+    try:
+        sys.stdout.flush()
+    except (AttributeError, OSError):  # Python would try once more at its end, with a stack trace
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
     sys.exit(_USAGE)
 
 
