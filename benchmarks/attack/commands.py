@@ -42,10 +42,10 @@ def call(*words: str) -> None:
         sys.argv, module.build = before, build
 
 
-def start(*words: str, **options: Any) -> subprocess.Popen[str]:
+def start(*words: str, more: dict[str, str] | None = None) -> subprocess.Popen[str]:
     """Run a command, or `-c PROGRAM`, in a process of its own."""
     source = str(Path(__file__).parents[2] / "src")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source, **(more or {})}
     python = [sys.executable] if words[0] == "-c" else [sys.executable, "-m", "bilevel"]
     return subprocess.Popen(
         [*python, *words],
@@ -53,7 +53,6 @@ def start(*words: str, **options: Any) -> subprocess.Popen[str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        **options,
     )
 
 

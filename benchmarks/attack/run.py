@@ -23,10 +23,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import torch  # noqa: E402
-from attack import attacks  # noqa: E402
-from attack.tally import Tally  # noqa: E402
 from rich.progress import track  # noqa: E402
 
+from attack import attacks  # noqa: E402
+from attack.tally import Tally  # noqa: E402
 from bilevel.discovery import load_modules  # noqa: E402
 
 PAGE = ROOT / "docs" / "benchmarks" / "attack.md"

@@ -50,7 +50,9 @@ class Tally:
         except LostError as error:
             self._bad("lost", what, str(error))
         except Exception as error:
-            self._bad("tracebacks", what, traceback.format_exception(error)[-2][-300:] + repr(error))
+            self._bad(
+                "tracebacks", what, traceback.format_exception(error)[-2][-300:] + repr(error)
+            )
 
     def _bad(self, kind: str, what: str, example: str) -> None:
         setattr(self, kind, getattr(self, kind) + 1)

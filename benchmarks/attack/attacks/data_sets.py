@@ -9,9 +9,9 @@ import random
 from pathlib import Path
 
 import numpy as np
+
 from attack.mutation import mutate
 from attack.tally import Tally, expect
-
 from bilevel.datasets.array_pickle import load_arrays
 from bilevel.datasets.idx import read_idx
 from bilevel.datasets.npz import open_npz

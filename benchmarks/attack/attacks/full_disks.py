@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 
 import pandas as pd
+
 from attack.commands import judge, start
 from attack.tally import Tally, expect
-
 from bilevel.errors import UserError
 
 NAME, SHARE = "full disks", 8

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from attack.commands import start
 from attack.tally import LostError, Tally, expect
-
 from bilevel.durable.folders import check_folder
 from bilevel.durable.store import Store
 

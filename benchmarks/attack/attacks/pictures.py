@@ -6,10 +6,10 @@ import io
 import random
 from pathlib import Path
 
-from attack.mutation import mutate
-from attack.tally import Tally, expect
 from PIL import Image
 
+from attack.mutation import mutate
+from attack.tally import Tally, expect
 from bilevel.apps.few_shot.picture_folders import Reader
 
 NAME, SHARE = "pictures", 1200

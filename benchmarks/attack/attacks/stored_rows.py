@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from bilevel.stored import NpyRows, ParquetRows
+
 from attack.mutation import mutate
 from attack.tally import Tally, expect
-
 from bilevel.errors import UserError
-from bilevel.stored import NpyRows, ParquetRows
 
 NAME, SHARE = "stored rows", 700
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+
 from attack.mutation import mutate
 from attack.tally import Tally, expect
-
 from bilevel.apps.cleaning.features import class_numbers, encode, kinds_of_columns
 from bilevel.apps.cleaning.tables import read_table
 

@@ -52,7 +52,9 @@ def filled(output: Path) -> Iterator[Path]:
     target, advice = output.resolve(), "make room there, or choose another folder with --output"
     with (
         named_errors(output, advice),
-        TemporaryDirectory(prefix=_PREFIX, dir=_beside(output), ignore_cleanup_errors=True) as place,
+        TemporaryDirectory(
+            prefix=_PREFIX, dir=_beside(output), ignore_cleanup_errors=True
+        ) as place,
         locked(Path(place)),
     ):
         draft = Path(place) / _DRAFT

@@ -48,7 +48,9 @@ def kinds_of_columns(
             f"{listed(sorted(set(theirs) - set(mine)))}; use --drop for those that do not matter"
         )
     if unknown := set(categorical) - set(mine):
-        raise UserError(f"--categorical names columns that {train.source} lacks: {listed(sorted(unknown))}")
+        raise UserError(
+            f"--categorical names columns that {train.source} lacks: {listed(sorted(unknown))}"
+        )
     if not mine:
         raise UserError(f"{train.source} has no columns besides the labels: nothing to learn from")
     plain, plain_there = _plain_numbers(train), _plain_numbers(trusted)
@@ -181,7 +183,9 @@ def class_numbers(train: LabelledTable, trusted: LabelledTable) -> tuple[Array, 
             f"there are {listed(classes)}"
         )
     if len(classes) < 2:
-        raise UserError(f"{train.source} has only one class, {quoted(classes[0])}: nothing to tell apart")
+        raise UserError(
+            f"{train.source} has only one class, {quoted(classes[0])}: nothing to tell apart"
+        )
     if missing := sorted(set(classes) - set(theirs)):
         raise UserError(
             f"labels of {train.source} that do not occur in {trusted.source}: {listed(missing)}; add "
