@@ -79,7 +79,7 @@ def main(words: Sequence[str]) -> int:
     if asked.only is None:
         PAGE.write_text(
             "# Attacks\n\n"
-            f"Made by `python benchmarks/attack/run.py --tries {asked.tries} --seed {asked.seed}` in "
+            f"Made by `python benchmarks/attack/run.py --tries {asked.tries} --seed {asked.seed}`, "
             f"{minutes:.0f} minutes on {os.cpu_count()} shared cores of a Linux machine.\n"
             "Every try must end in a right answer or in a refusal of one sentence.\n\n"
             f"{text}\n",

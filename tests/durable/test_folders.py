@@ -1,4 +1,4 @@
-"""`bilevel clean --force`: the results change as a whole, and killed runs leave nothing for long."""
+"""Output folders: results change as a whole, and killed runs leave nothing for long."""
 
 from __future__ import annotations
 

@@ -29,6 +29,10 @@ def attack(tally: Tally, tries: int, chance: random.Random) -> None:
             tally.attempt(f"metrics {i}", lambda: _resume(folder))
 
 
+def _load() -> None:
+    expect(load("bad.toml").resolved().seeds, "no seeds")
+
+
 def _resume(folder: Path) -> None:
     RunLog(folder).curve()
     begun = RunLog(folder).begin()

@@ -195,7 +195,7 @@ def test_wrong_files_are_refused(clean: Command, name: str, content: bytes, mess
         ({"X": np.zeros((3, 2)), "Z": np.ones((3, 2)), "label": np.zeros(3)}, "got ['X', 'Z'"),
         (
             {"X": np.zeros((3, 2)), "y": np.zeros(3)},
-            "no column 'label'; it has ['X[0]', 'X[1]', 'y']",
+            "'label'; it has ['X[0]', 'X[1]', 'y']",
         ),
         ({"X": np.zeros((3, 1)), "X[0]": np.ones(3), "label": np.zeros(3)}, "named 'X[0]'"),
     ],

@@ -95,7 +95,8 @@ def _is_numeric(name: str, table: LabelledTable) -> bool:
     if len(texts):
         raise UserError(
             f"{column} holds numbers, but text in {len(texts)} rows (first in row "
-            f"{texts.index[0]}: {quoted(texts.iloc[0])}): correct them, or use --categorical {option}"
+            f"{texts.index[0]}: {quoted(texts.iloc[0])}): correct them, or use "
+            f"--categorical {option}"
         )
     large = numbers[numbers.abs() > _LARGEST]
     if len(large):
@@ -144,7 +145,7 @@ def encode(columns: Columns, train: LabelledTable, trusted: LabelledTable) -> En
 def _frame(columns: Columns, table: LabelledTable) -> pd.DataFrame:
     """Numbers as floats, all else as text."""
     numbers = table.features[columns.numeric]
-    written = numbers.columns[numbers.dtypes == object]  # numbers that stood among gaps or quotes
+    written = numbers.select_dtypes(object).columns  # numbers that stood among gaps or quotes
     numbers = numbers.assign(**{name: pd.to_numeric(numbers[name]) for name in written})
     texts = {name: as_text(table.features[name]) for name in columns.categorical}
     return pd.concat([numbers.astype(float), pd.DataFrame(texts, table.features.index)], axis=1)
@@ -188,8 +189,8 @@ def class_numbers(train: LabelledTable, trusted: LabelledTable) -> tuple[Array, 
         )
     if missing := sorted(set(classes) - set(theirs)):
         raise UserError(
-            f"labels of {train.source} that do not occur in {trusted.source}: {listed(missing)}; add "
-            "trusted rows of each class, or correct the labels if they are misspelt"
+            f"labels of {train.source} that do not occur in {trusted.source}: {listed(missing)}; "
+            "add trusted rows of each class, or correct the labels if they are misspelt"
         )
     number = {name: i for i, name in enumerate(classes)}
     return mine.map(number).to_numpy(int), theirs.map(number).to_numpy(int), classes

@@ -140,8 +140,8 @@ def _arrays(path: Path) -> dict[str, Any]:
                 array = archive[name]
             except ValueError as error:
                 raise UserError(
-                    f"the array {quoted(name)} of {path} cannot be read ({short(error)}): store text and "
-                    "numbers, not Python objects"
+                    f"the array {quoted(name)} of {path} cannot be read ({short(error)}): "
+                    "store text and numbers, not Python objects"
                 ) from error
             stored[name] = np.char.decode(array) if array.dtype.kind == "S" else array
     return stored

@@ -35,8 +35,8 @@ def marked_rows(
     (whole,) = _without(drop, read_table(train, label))
     if column not in whole.features.columns:
         raise UserError(
-            f"{train} has no column {quoted(column)} to mark trusted rows, besides the labels and what "
-            "is dropped"
+            f"{train} has no column {quoted(column)} to mark trusted rows, besides the labels and "
+            "what is dropped"
         )
     marked = _marked(column, whole.features[column])
     kept = _fraction(whole.labels[marked], fraction, seed)

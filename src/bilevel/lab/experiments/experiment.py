@@ -175,7 +175,8 @@ def load(place: str | Path) -> Experiment:
         known = sorted(file.stem for file in PAPER.glob("*.toml"))
         if str(place) not in known:
             raise UserError(
-                f"there is no experiment file {quoted(str(place))}; the package has {', '.join(known)}"
+                f"there is no experiment file {quoted(str(place))}; the package has "
+                f"{', '.join(known)}"
             )
         path = PAPER / f"{place}.toml"
     try:
