@@ -69,7 +69,7 @@ def kinds_of_columns(
 
 
 def _plain_numbers(table: LabelledTable) -> set[str]:
-    """Columns that are numbers beyond doubt, found all at once: a table may have 100,000."""
+    """Columns that are numbers beyond doubt, found all at once: one by one is slow."""
     numbers = table.features.select_dtypes("number")
     values = np.abs(numbers.to_numpy(float))
     fine = ~np.isnan(values).all(0) & ~(values > _LARGEST).any(0)
