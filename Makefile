@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check docs mutants format race forget clean
+.PHONY: demo test check docs mutants attack format race forget clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -31,6 +31,10 @@ docs: $(READY)
 
 mutants: $(READY)
 	$(BIN)/python tests/mutants/run.py
+
+# Damaged files, odd arguments, kills and full disks: minutes. Writes docs/benchmarks/attack.md.
+attack: $(READY)
+	$(BIN)/python benchmarks/attack/run.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from bilevel.arguments import at, natural, non_negative, positive, positive_integer
+from bilevel.arguments import (
+    at,
+    natural,
+    non_negative,
+    positive,
+    positive_integer,
+    valid_seed,
+)
 
 
 @pytest.mark.parametrize(
@@ -11,6 +18,7 @@ from bilevel.arguments import at, natural, non_negative, positive, positive_inte
     [
         *((positive_integer, v) for v in (1, 7, 10**12, np.int64(4))),
         *((natural, v) for v in (0, 3)),
+        *((valid_seed, v) for v in (0, 2**63 - 1)),
         *((positive, v) for v in (1, 0.5, 1e-300, np.float64(0.25), np.float32(0.5))),
         *((non_negative, v) for v in (0, 0.0, 2.5)),
     ],
@@ -26,6 +34,7 @@ def test_right_value_is_returned_as_it_is(check, value):
     [
         *((positive_integer, v) for v in (0, -1, 1.0, True, "1", None, [1])),
         *((natural, v) for v in (-1, 0.0, False, None)),
+        *((valid_seed, v) for v in (-1, 2**63, 2**64)),
         *((positive, v) for v in (0, -0.1, float("nan"), float("inf"), True, "1", None)),
         *((non_negative, v) for v in (-1e-9, float("nan"), float("inf"), False, None)),
     ],

@@ -1,4 +1,12 @@
-"""Mistakes that the user can fix."""
+"""Mistakes that the user can fix, and how messages quote what the user gave."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+_MOST = 80  # characters of a quotation
+_NAMES = 10  # of a list
 
 
 class UserError(ValueError):
@@ -6,3 +14,33 @@ class UserError(ValueError):
 
     The command line prints it without a stack trace and exits with code 2.
     """
+
+
+def short(text: Any, most: int = _MOST) -> str:
+    """A text, cut where it would flood a message: names and values may have megabytes.
+
+    >>> short("a" * 100, 10)
+    'aaaaaaaaa…'
+    """
+    whole = str(text)
+    return whole if len(whole) <= most else whole[: most - 1] + "…"
+
+
+def quoted(value: Any) -> str:
+    """A value as Python writes it, cut like `short`.
+
+    >>> quoted("label"), len(quoted("a" * 100)), quoted(1.5)
+    ("'label'", 80, '1.5')
+    """
+    # The repr of a long text would be a second copy of it.
+    return short(repr(value[:_MOST] if isinstance(value, str | bytes) else value))
+
+
+def listed(values: Collection[Any], most: int = _NAMES) -> str:
+    """The first few values, each quoted.
+
+    >>> listed(["a", "b", "c"], 2)
+    "['a', 'b', ...]"
+    """
+    shown = [quoted(value) for value, _ in zip(values, range(most), strict=False)]
+    return f"[{', '.join(shown)}{', ...' if len(values) > most else ''}]"

@@ -102,7 +102,7 @@ def test_get_without_a_network_exits_with_2_and_says_what_to_put_where(
     assert (shown.code, shown.out) == (2, "")
     assert str(tmp_path / "fashion-mnist") in shown.err
     for name in ("train-images", "train-labels", "t10k-images", "t10k-labels"):
-        assert f"amazonaws.com/{name}" in shown.err
+        assert f"data/fashion/{name}" in shown.err
     assert "Traceback" not in shown.err
 
 

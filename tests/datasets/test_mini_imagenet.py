@@ -281,7 +281,7 @@ def test_a_pickle_with_other_content_is_refused_and_leaves_nothing(
         (b"filename,label\n../a.png,n01\n", r"line 2: expected the name .* '../a.png'"),
         (b"filename,label\n/etc/passwd,n01\n", "line 2: expected the name"),
         (b"filename,label\nabsent.png,n01\n", r"absent\.png is missing, but listed"),
-        (b"filename,label\nbad.png,n01\n", r"bad\.png is not a picture that can be read"),
+        (b"filename,label\nbad.png,n01\n", r"bad\.png cannot be read as a picture"),
         (b"filename,label\n", "number of classes is 0, expected 3"),
         (b"", "number of classes is 0, expected 3"),
     ],

@@ -162,8 +162,8 @@ def drawing(size: tuple[int, int]) -> bytes:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (changed(b"no picture"), rf"{BACKGROUND}: {FIRST} is not a picture that can be read"),
-        (changed(members(BACKGROUND)[FIRST][:70]), rf"{FIRST} is not a picture that can be read"),
+        (changed(b"no picture"), rf"{BACKGROUND}: {FIRST} cannot be read as a picture"),
+        (changed(members(BACKGROUND)[FIRST][:70]), rf"{FIRST} cannot be read as a picture"),
         (changed(drawing((28, 28))), rf"{FIRST} has the size \(28, 28\), expected \(105, 105\)"),
         (changed(bytes(100_001)), rf"{FIRST} has 100001 bytes, which is too much"),
         ({k: v for k, v in members(BACKGROUND).items() if k != FIRST}, "character01' has 2 images"),

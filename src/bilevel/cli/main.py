@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+from contextlib import suppress
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -12,9 +14,11 @@ from rich.text import Text
 import bilevel
 from bilevel.cli import commands
 from bilevel.discovery import load_modules
-from bilevel.errors import UserError
+from bilevel.errors import UserError, short
 
 _USAGE = 2
+_STDOUT = 1
+_MOST = 2000  # characters of a message
 
 
 def build() -> typer.Typer:
@@ -51,13 +55,34 @@ def _options(
 
 
 def main() -> None:
-    """Run the command; a mistake of the user's is a message and exit code 2."""
+    """Run the command; what the user can mend is a message and exit code 2."""
     try:
-        build()()
+        try:
+            build()()
+        finally:
+            if sys.stdout is not None:  # which it is when it was closed
+                sys.stdout.flush()  # a disk that is full says so here
     except UserError as error:
-        message = Text.assemble(("error: ", "bold red"), str(error))  # as it is: [x] is no markup
+        _refuse(str(error))
+    except MemoryError as error:
+        _refuse(f"there is not enough memory: {error or 'ask for less'}")
+    except OSError as error:
+        _refuse(f"cannot read or write: {error}")
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):  # torch's way to say MemoryError
+            raise
+        _refuse("there is not enough memory: ask for less")
+
+
+def _refuse(reason: str) -> NoReturn:
+    message = Text.assemble(("error: ", "bold red"), short(reason, _MOST))  # [x] is no markup
+    with suppress(OSError):  # nobody may be there to read it
         Console(stderr=True).print(message, soft_wrap=True)
-        sys.exit(_USAGE)
+    try:
+        sys.stdout.flush()
+    except (AttributeError, OSError):  # Python would try once more at its end, with a stack trace
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
+    sys.exit(_USAGE)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ def folder(help: str) -> Any:
     return optional(help, "FOLDER", "--output", "-o")
 
 
-Seeds = Annotated[int | None, optional("Run seeds 0 to N − 1.", "N", min=1)]
+MOST_SEEDS = 10_000  # of a run: each has a folder
+Seeds = Annotated[int | None, optional("Run seeds 0 to N − 1.", "N", min=1, max=MOST_SEEDS)]
 Budget = Annotated[float | None, optional("Seconds for each run.", "SECONDS")]
 NewFolder = Annotated[
     Path, typer.Option("--output", "-o", help="A new folder for the results.", metavar="FOLDER")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bilevel.arguments import natural, positive_integer
+from bilevel.arguments import positive_integer, valid_seed
 from bilevel.datasets.origin import Labels
 
 
@@ -58,7 +58,7 @@ def corrupt(labels: Any, fraction: float, classes: int, seed: int) -> Corruption
             f"labels must be 0, ..., {classes - 1} for {classes} classes, "
             f"got {old.min()} to {old.max()}"
         )
-    generator = np.random.default_rng(natural("seed", seed))
+    generator = np.random.default_rng(valid_seed("seed", seed))
     replaced = generator.random(len(old)) < fraction
     drawn = generator.integers(classes, size=len(old))
     new = np.where(replaced, drawn, old).astype(np.int64)

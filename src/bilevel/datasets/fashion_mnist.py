@@ -10,13 +10,21 @@ fashion_mnist = IdxImages(
     test_rows=10_000,
     features=28 * 28,
     class_names=tuple(_CLOTHES.split(", ")),
-    source="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    source="https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
     licence="MIT",
     download_bytes=30_878_645,
-    checksums={  # its authors publish md5 sums
-        "train-images-idx3-ubyte.gz": "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "train-labels-idx1-ubyte.gz": "md5:25c81989df183df01b3e8a0aad5dffbe",
-        "t10k-images-idx3-ubyte.gz": "md5:bef4ecab320f06d8554ea6380940ec79",
-        "t10k-labels-idx1-ubyte.gz": "md5:bb300cfdad3c16e7a12a480ee83cd310",
+    checksums={  # of the files whose md5 sums its authors publish
+        "train-images-idx3-ubyte.gz": (
+            "sha256:3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
+        ),
+        "train-labels-idx1-ubyte.gz": (
+            "sha256:a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"
+        ),
+        "t10k-images-idx3-ubyte.gz": (
+            "sha256:346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
+        ),
+        "t10k-labels-idx1-ubyte.gz": (
+            "sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"
+        ),
     },
 )

@@ -21,6 +21,7 @@ from bilevel.datasets.origin import BarFor, advancing
 from bilevel.errors import UserError
 
 _SITE = "https://www.cs.toronto.edu/~kriz/"
+_SHA256 = "sha256:85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7"  # as in Keras
 _SUPERCLASSES = {
     "train": """
         fish flowers food_containers fruit_and_vegetables household_electrical_devices
@@ -116,5 +117,5 @@ fc100 = FC100(
     source=_SITE + "cifar.html",
     licence="none stated",
     download_bytes=169_001_437,
-    archives=(Remote(_SITE + "cifar-100-python.tar.gz", "md5:eb9058c3a382ffc7106e4002c42a8d85"),),
+    archives=(Remote(_SITE + "cifar-100-python.tar.gz", _SHA256),),
 )

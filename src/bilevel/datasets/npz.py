@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from bilevel.durable.files import replacing
 from bilevel.errors import UserError
 
+_WRONG = (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+_DAMAGE = (*_WRONG, OSError, NotImplementedError, RuntimeError)  # of flags and places in a ZIP file
+
 
 @contextmanager
 def open_npz(path: Path, name: str) -> Iterator[Mapping[str, NDArray[Any]]]:
@@ -30,7 +33,7 @@ def open_npz(path: Path, name: str) -> Iterator[Mapping[str, NDArray[Any]]]:
             yield arrays
     except UserError:
         raise
-    except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGE as error:
         raise UserError(
             f"{path} is damaged or has another layout: {error}. "
             f"Delete it and run `bilevel data get {name}`."

@@ -1,12 +1,47 @@
-"""Pictures as they are published, by Pillow."""
+"""Pictures of known formats, by Pillow."""
 
 from __future__ import annotations
 
-import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from typing import Any
 
 from bilevel.datasets.extras import extra
-from bilevel.errors import UserError
+from bilevel.errors import UserError, short
+
+# Left to itself, Pillow goes by a file's content, and starts Ghostscript for a PostScript program.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+MOST_PIXELS = 50_000_000  # a small file can unfold to gigabytes
+
+
+@contextmanager
+def opened(raw: bytes, what: str) -> Iterator[Any]:
+    """A Pillow image; whatever is wrong with it, also inside the block, is a UserError.
+
+    Args:
+        raw: the bytes of its file.
+        what: names it in a message.
+    """
+    pillow = extra("PIL.Image")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what matters is refused below, or by Pillow
+            with pillow.open(BytesIO(raw), formats=FORMATS) as image:
+                width, height = image.size
+                if width * height > MOST_PIXELS:
+                    raise UserError(
+                        f"{what} has {width:,}×{height:,} pixels, and at most {MOST_PIXELS:,} are "
+                        "read: save it smaller"
+                    )
+                yield image
+    except UserError:
+        raise
+    except Exception as error:  # decoders tell of damage by whatever it leads to
+        strange = isinstance(error, pillow.UnidentifiedImageError)
+        reason = f"it is none of {', '.join(FORMATS)}" if strange else short(repr(error))
+        raise UserError(f"{what} cannot be read as a picture: {reason}") from error
 
 
 def picture(raw: bytes, what: str, mode: str) -> Any:
@@ -20,10 +55,5 @@ def picture(raw: bytes, what: str, mode: str) -> Any:
     Returns:
         A Pillow image of this mode.
     """
-    pillow = extra("PIL.Image")
-    try:
-        with pillow.open(io.BytesIO(raw)) as opened:
-            return opened.convert(mode)
-    # Decoders tell of damage by any of these.
-    except (OSError, SyntaxError, ValueError, EOFError, pillow.DecompressionBombError) as error:
-        raise UserError(f"{what} is not a picture that can be read: {error}") from error
+    with opened(raw, what) as image:
+        return image.convert(mode)

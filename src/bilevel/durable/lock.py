@@ -13,11 +13,11 @@ from bilevel.errors import UserError
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Lock an existing folder against other processes that lock it, too.
 
     The system releases the lock when the process ends, however that happens. Where it has no
-    locks (Windows, some network disks) nothing is locked.
+    locks (Windows, some network disks) nothing is locked. With `wait`, wait for another's end.
 
     Raises:
         UserError: another process, or another run of this one, is at work in the folder.
@@ -30,7 +30,7 @@ def locked(folder: Path) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN):
                 raise UserError(
@@ -38,5 +38,24 @@ def locked(folder: Path) -> Iterator[None]:
                     "another folder"
                 ) from error
         yield
+    finally:
+        os.close(descriptor)
+
+
+def held(folder: Path) -> bool:
+    """Whether a process holds the lock of a folder; True where there is no way to know."""
+    if sys.platform == "win32":
+        return True
+    import fcntl
+
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # it is gone
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
     finally:
         os.close(descriptor)

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bilevel.errors import UserError
+from bilevel.durable.regular import check_regular
+from bilevel.errors import UserError, quoted
 
 Json = TypeVar("Json", dict[str, Any], list[Any])
 
@@ -22,15 +23,16 @@ def parse_json(text: str, kind: type[Json], where: str) -> Json:
     """What a text holds, which must be of this kind; `where` names it in messages."""
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # nested too deep, or a number too long
         raise UserError(f"{where} is not JSON: {error}") from error
     if not isinstance(value, kind):
-        raise UserError(f"{where} should hold a JSON {kind.__name__}, but has {text[:40]!r}")
+        raise UserError(f"{where} should hold a JSON {kind.__name__}, but has {quoted(text)}")
     return value
 
 
 def read_text(file: Path) -> str:
     """The text of a file."""
+    check_regular(file)
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -18,7 +18,7 @@ import numpy as np
 
 from bilevel.durable.files import remove_parts, replacing, write_text
 from bilevel.durable.folders import named_errors
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 from bilevel.lab.curves import Curve, Vector
 from bilevel.lab.plain_files import parse_json, read_json, read_text
 
@@ -111,7 +111,7 @@ class RunLog:
             content = self._store.load() or {}
             past = Saved.of(content["past"]).past if content else None
             last_step = past.state.step if past else -1
-            kept = [line for line in self.lines() if line["step"] <= last_step]
+            kept = [line for line in self.lines() if self._step(line) <= last_step]
             write_text(self._metrics, "".join(map(_json_line, kept)))
         return Beginning(past, content.get("identity"), kept[-1] if kept else None)
 
@@ -123,6 +123,15 @@ class RunLog:
                 np.savez(file, x=_array(result.x), y=_array(result.y))
             write_text(self.folder / "done.json", json.dumps(ending, indent=2) + "\n")
         self._store.clear()
+
+    def _step(self, line: Line) -> float:
+        step = line.get("step")
+        if not isinstance(step, int | float):
+            raise UserError(
+                f"{self._metrics}: a line has no step, but {quoted(step)}: delete the folder "
+                f"{self.folder}, and this run starts over"
+            )
+        return step
 
     @property
     def _metrics(self) -> Path:

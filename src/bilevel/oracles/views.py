@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bilevel.arguments import valid_seed
 from bilevel.oracles.counting import CountingOracle
 from bilevel.oracles.make import make
 from bilevel.oracles.points import Forwarding, Oracle
@@ -44,6 +45,7 @@ class Views:
     """The views of all outer steps, counted together."""
 
     def __init__(self, problem: Problem, seed: int = 0, counts: Counts | None = None) -> None:
+        valid_seed("seed", seed)
         self.oracle, self._tasks = make(problem, seed), problem.tasks
         self.count_from(counts)
 

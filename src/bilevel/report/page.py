@@ -13,7 +13,6 @@ from typing import Any
 
 import bilevel
 from bilevel.durable.files import write_text
-from bilevel.durable.folders import named_errors
 from bilevel.report import palette
 from bilevel.report.blocks import Block, Plots, Section
 
@@ -72,12 +71,11 @@ class Page:
         """Write the page as a whole or not at all.
 
         Raises:
-            UserError: the file cannot be written.
+            OSError: the file cannot be written.
         """
         text = self.html()
-        with named_errors(file, "choose another file", "write the report"):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_text(file, text)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, text)
 
 
 def _asset(name: str) -> str:

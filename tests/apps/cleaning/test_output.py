@@ -147,3 +147,25 @@ def test_few_trusted_rows_are_a_warning_on_the_screen_and_in_the_report(clean: C
     assert f"warning: some classes have {warning}" in shown.err
     assert "warning" not in shown.out
     assert f"have {warning}".replace("'", "&#39;") in clean.report()
+
+
+def test_labels_keep_their_text(clean: Command) -> None:
+    case, named = dirty(), {"ant": "007", "bee": "1.1", "cat": "1.10"}
+    frames = (frame.assign(label=frame.label.map(named)) for frame in (case.train, case.trusted))
+    clean.write(**dict(zip(("train", "trusted"), frames, strict=True)))
+    assert clean("train.csv", *TRUSTED).code == 0
+    found = pd.read_csv(clean.folder / "cleaned" / "labels.csv", dtype=str)
+    assert found.label.tolist() == case.train.label.map(named).tolist()
+    assert set(found.likely_label) == set(named.values())
+
+
+def test_a_label_that_a_spreadsheet_would_run_is_guarded_and_a_number_is_not(
+    clean: Command,
+) -> None:
+    case, named = dirty(), {"ant": "=cmd|' /C calc'!A0", "bee": "-1.5", "cat": "@SUM(A1)"}
+    frames = (frame.assign(label=frame.label.map(named)) for frame in (case.train, case.trusted))
+    clean.write(**dict(zip(("train", "trusted"), frames, strict=True)))
+    assert clean("train.csv", *TRUSTED).code == 0
+    found = pd.read_csv(clean.folder / "cleaned" / "labels.csv", dtype=str)
+    for column in (found.label, found.likely_label):
+        assert set(column) == {"'=cmd|' /C calc'!A0", "-1.5", "'@SUM(A1)"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from PIL import Image
 
 from bilevel.apps.few_shot.picture_folders import Reader
+from bilevel.errors import UserError
 
 from .few_shot_pictures import (
     COLOURED,
@@ -201,6 +204,13 @@ def truncated(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-300])
 
 
+def vast(file: Path) -> None:
+    Image.new("1", (10_000, 10_000)).save(file)
+
+
+_POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpage\n%%EOF\n"
+
+
 @pytest.mark.parametrize("where", ["support/red/1.png", "query/green/2.png"])
 @pytest.mark.parametrize(
     ("damage", "message"),
@@ -210,7 +220,12 @@ def truncated(file: Path) -> None:
         (truncated, "cannot be read as a picture"),
         (animated, "holds several pictures: save one of them in a file of its own"),
         (deep, "has more than 8 bits a channel (I;16): save it with 8"),
-        (lambda f: (f.unlink(), f.symlink_to("nowhere")), "cannot be read as a picture"),
+        (lambda f: (f.unlink(), f.symlink_to("nowhere")), "cannot be read: No such file"),
+        (lambda f: (f.unlink(), f.symlink_to("/dev/zero")), "is a device: name a file"),
+        (lambda f: (f.unlink(), os.mkfifo(f)), "is a pipe: name a file"),
+        (lambda f: os.truncate(f, 2**40), "has 1,099,511,627,776 bytes, and at most 268,435,456"),
+        (vast, "has 10,000×10,000 pixels, and at most 50,000,000 are read: save it smaller"),
+        (lambda f: f.write_bytes(_POSTSCRIPT), "cannot be read as a picture: it is none of BMP"),
     ],
 )
 def test_a_bad_picture_is_refused_by_name(
@@ -254,3 +269,30 @@ def test_folders_of_classes_beside_others_are_refused(few_shot: Command) -> None
 def test_a_damaged_checkpoint_is_refused(few_shot: Command) -> None:
     (few_shot.folder / "model.pt").write_bytes(b"model")
     assert_refused(few_shot, "model.pt is damaged, or was not written by `bilevel few-shot train`")
+
+
+def test_no_other_program_is_started_for_a_picture(
+    few_shot: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*arguments: Any, **options: Any) -> None:
+        raise AssertionError(f"{arguments} was started")
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", "gs")
+    (few_shot.folder / "query/red/1.png").write_bytes(_POSTSCRIPT)
+    assert_refused(few_shot, "query/red/1.png cannot be read as a picture")
+
+
+def test_an_animation_cut_short_anywhere_is_refused_without_a_stack(tmp_path: Path) -> None:
+    file, random = tmp_path / "a.gif", np.random.default_rng(0)
+    frames = [Image.fromarray(random.integers(256, size=(9, 9, 3), dtype=np.uint8)) for _ in "abc"]
+    frames[0].save(file, save_all=True, append_images=frames[1:])
+    whole, read, refused = file.read_bytes(), 0, 0
+    for length in range(len(whole)):
+        file.write_bytes(whole[:length])
+        try:
+            read += Reader((3, 9, 9)).read(file, "a").size == (9, 9)
+        except UserError as error:
+            refused += str(file) in str(error)
+    assert read + refused == len(whole)  # some prefixes hold the first picture whole
+    assert refused > len(whole) / 2

@@ -200,3 +200,33 @@ def test_a_killed_command_keeps_every_flushed_line_and_goes_on(tmp_path: Path) -
     assert start.state.step in {line["step"] for line in left[-2:]}
     assert log.lines() == [line for line in left if line["step"] <= start.state.step]
     assert not log.done
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"\0\0\0\0\n", "metrics.jsonl, line 1 is not JSON"),
+        (b'{"seconds": 1}\n', "a line has no step, but None"),
+        (b'{"step": "a"}\n', "a line has no step, but 'a'"),
+        (b"[1, 2]\n", "line 1 should hold a JSON dict"),
+        (b"[" * 100_000 + b"\n", "line 1 is not JSON"),
+        (b"\xe9\n", "cannot read"),
+    ],
+)
+def test_a_run_does_not_go_on_from_damaged_metrics(
+    tmp_path: Path, line: bytes, message: str
+) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(line)
+    with pytest.raises(UserError, match=message):
+        RunLog(tmp_path).begin()
+
+
+def test_an_experiment_file_in_another_encoding_is_refused(finished: Folder) -> None:
+    file = finished.path / "experiment.toml"
+    before = file.read_bytes()
+    try:
+        file.write_bytes(before + b"# caf\xe9\n")
+        with pytest.raises(UserError, match="cannot read"):
+            run_experiment(tiny(), finished.path, "bilevel run")
+    finally:
+        file.write_bytes(before)

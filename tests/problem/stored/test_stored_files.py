@@ -199,3 +199,29 @@ def test_a_row_group_larger_than_the_memory_is_refused_with_what_to_do(tmp_path)
     assert rows.all().tolist() == list(range(8))  # block by block it can be read
     with pytest.raises(ValueError, match="memory must be an integer of at least 1, got 0"):
         groups_of_two(tmp_path, memory=0)
+
+
+def test_any_damage_to_a_npy_header_is_a_sentence(tmp_path):
+    path, random = tmp_path / "a.npy", np.random.default_rng(0)
+    np.save(path, np.arange(12.0).reshape(4, 3))
+    whole, refused = path.read_bytes(), 0
+    for _ in range(300):
+        damaged = bytearray(whole)
+        damaged[random.integers(6, 70)] = random.integers(256)
+        path.write_bytes(damaged)
+        try:
+            NpyRows(path)
+        except UserError as error:
+            refused += str(path) in str(error)
+    assert refused > 100
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_a_file_that_is_deleted_during_a_run_is_named(tmp_path, kind):
+    np.save(tmp_path / "a.npy", np.ones((4, 3)))
+    pq.write_table(pa.table({"a": [1.0, 2.0]}), tmp_path / "a.parquet")
+    path = tmp_path / f"a.{kind}"
+    rows = NpyRows(path) if kind == "npy" else ParquetRows(path)
+    path.unlink()
+    with pytest.raises(UserError, match=f"a.{kind} is gone"):
+        rows.take(torch.arange(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from bilevel.apps.cleaning.tables import LabelledTable, as_text
 from bilevel.apps.holdout import Array
-from bilevel.errors import UserError
+from bilevel.errors import UserError, listed, quoted, short
 
 _MOSTLY = 0.5  # a column with more numbers than this is meant to be numeric
 _MOST_CATEGORIES = 100
@@ -43,25 +44,45 @@ def kinds_of_columns(
     if set(mine) != set(theirs):
         raise UserError(
             f"{train.source} and {trusted.source} have different columns: only the first has "
-            f"{sorted(set(mine) - set(theirs))[:10]}, only the second "
-            f"{sorted(set(theirs) - set(mine))[:10]}; use --drop for those that do not matter"
+            f"{listed(sorted(set(mine) - set(theirs)))}, only the second "
+            f"{listed(sorted(set(theirs) - set(mine)))}; use --drop for those that do not matter"
         )
     if unknown := set(categorical) - set(mine):
-        raise UserError(f"--categorical names columns that {train.source} lacks: {sorted(unknown)}")
+        raise UserError(
+            f"--categorical names columns that {train.source} lacks: {listed(sorted(unknown))}"
+        )
     if not mine:
         raise UserError(f"{train.source} has no columns besides the labels: nothing to learn from")
-    numeric = [name for name in mine if _is_numeric(name, train) and name not in categorical]
+    plain, plain_there = _plain_numbers(train), _plain_numbers(trusted)
+    numeric = [
+        name
+        for name in mine
+        if (name in plain or _is_numeric(name, train)) and name not in categorical
+    ]
     for name in numeric:
-        if not _is_numeric(name, trusted):
+        if name not in plain_there and not _is_numeric(name, trusted):
             raise UserError(
-                f"column {name!r} holds numbers in {train.source}, but text in {trusted.source}: "
-                f"correct it, or use --categorical {shlex.quote(name)}"
+                f"column {quoted(name)} holds numbers in {train.source}, but text in "
+                f"{trusted.source}: correct it, or use --categorical {_typed(name)}"
             )
     return Columns(numeric, [name for name in mine if name not in numeric])
 
 
+def _plain_numbers(table: LabelledTable) -> set[str]:
+    """Columns that are numbers beyond doubt, found all at once: one by one is slow."""
+    numbers = table.features.select_dtypes("number")
+    values = np.abs(numbers.to_numpy(float))
+    fine = ~np.isnan(values).all(0) & ~(values > _LARGEST).any(0)
+    return set(numbers.columns[fine])
+
+
+def _typed(name: str) -> str:
+    """A column's name, as one would type it."""
+    return shlex.quote(short(name))
+
+
 def _is_numeric(name: str, table: LabelledTable) -> bool:
-    column, option = f"column {name!r} of {table.source}", shlex.quote(name)
+    column, option = f"column {quoted(name)} of {table.source}", _typed(name)
     values = table.features[name].dropna()
     if values.empty:
         raise UserError(f"{column} has no values at all: use --drop {option}")
@@ -74,7 +95,8 @@ def _is_numeric(name: str, table: LabelledTable) -> bool:
     if len(texts):
         raise UserError(
             f"{column} holds numbers, but text in {len(texts)} rows (first in row "
-            f"{texts.index[0]}: {texts.iloc[0]!r}): correct them, or use --categorical {option}"
+            f"{texts.index[0]}: {quoted(texts.iloc[0])}): correct them, or use "
+            f"--categorical {option}"
         )
     large = numbers[numbers.abs() > _LARGEST]
     if len(large):
@@ -122,9 +144,11 @@ def encode(columns: Columns, train: LabelledTable, trusted: LabelledTable) -> En
 
 def _frame(columns: Columns, table: LabelledTable) -> pd.DataFrame:
     """Numbers as floats, all else as text."""
-    numbers = {name: pd.to_numeric(table.features[name]) for name in columns.numeric}
+    numbers = table.features[columns.numeric]
+    written = numbers.select_dtypes(object).columns  # numbers that stood among gaps or quotes
+    numbers = numbers.assign(**{name: pd.to_numeric(numbers[name]) for name in written})
     texts = {name: as_text(table.features[name]) for name in columns.categorical}
-    return pd.DataFrame({name: n.astype(float) for name, n in numbers.items()} | texts)
+    return pd.concat([numbers.astype(float), pd.DataFrame(texts, table.features.index)], axis=1)
 
 
 def _encoder(columns: Columns) -> ColumnTransformer:
@@ -153,17 +177,33 @@ def class_numbers(train: LabelledTable, trusted: LabelledTable) -> tuple[Array, 
     """
     mine, theirs = as_text(train.labels), as_text(trusted.labels)
     classes = sorted(set(mine))
+    theirs = _spelled_as(classes, theirs)
     if unknown := sorted(set(theirs) - set(classes)):
         raise UserError(
-            f"labels of {trusted.source} that do not occur in {train.source}: {unknown[:10]}; "
-            f"there are {classes[:10]}"
+            f"labels of {trusted.source} that do not occur in {train.source}: {listed(unknown)}; "
+            f"there are {listed(classes)}"
         )
     if len(classes) < 2:
-        raise UserError(f"{train.source} has only one class, {classes[0]!r}: nothing to tell apart")
+        raise UserError(
+            f"{train.source} has only one class, {quoted(classes[0])}: nothing to tell apart"
+        )
     if missing := sorted(set(classes) - set(theirs)):
         raise UserError(
-            f"labels of {train.source} that do not occur in {trusted.source}: {missing[:10]}; add "
-            "trusted rows of each class, or correct the labels if they are misspelt"
+            f"labels of {train.source} that do not occur in {trusted.source}: {listed(missing)}; "
+            "add trusted rows of each class, or correct the labels if they are misspelt"
         )
     number = {name: i for i, name in enumerate(classes)}
     return mine.map(number).to_numpy(int), theirs.map(number).to_numpy(int), classes
+
+
+def _spelled_as(classes: list[str], labels: pd.Series) -> pd.Series:
+    """The labels, with 3.0 as 3 where the classes have that only, or the other way round.
+
+    Whoever writes numbers with a gap among them writes 3 as 3.0.
+    """
+    spelled = {**{_whole(name): name for name in classes}, **{name: name for name in classes}}
+    return labels.map(lambda label: spelled.get(label, spelled.get(_whole(label), label)))
+
+
+def _whole(label: str) -> str:
+    return re.sub(r"^(-?\d+)\.0+$", r"\1", label)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
 
 from bilevel.algorithms import named
+from bilevel.apps.cells import guarded
 from bilevel.apps.cleaning.engine import Cleaning, clean
 from bilevel.apps.cleaning.features import class_numbers, encode, kinds_of_columns
 from bilevel.apps.cleaning.report import write_report
@@ -17,17 +17,21 @@ from bilevel.apps.cleaning.tables import LabelledTable
 from bilevel.apps.cleaning.trusted import marked_rows, two_files
 from bilevel.apps.holdout import Array, RunOptions
 from bilevel.durable.folders import check_folder, filled
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 from bilevel.models.softmax.problem import add_bias
 
+_LARGEST_RIDGE = 1e6  # features are scaled: long before, all weights are zero
 _FEW = 5  # trusted rows of a class
+_LABELS = ("label", "likely_label")  # columns with text from the user's file
 
 
 def prepare(request: Request) -> Prepared:
     """Read and check all input, before any work."""
     named(request.algorithm)
-    if not 0 < request.ridge < math.inf:
-        raise UserError(f"--ridge must be a positive number, got {request.ridge}")
+    if not 0 < request.ridge <= _LARGEST_RIDGE:
+        raise UserError(
+            f"--ridge must be a positive number, at most {_LARGEST_RIDGE:g}, got {request.ridge}"
+        )
     check_folder(request.output, request.force)
     train, trusted = _tables(request)
     columns = kinds_of_columns(train, trusted, list(request.categorical))
@@ -87,7 +91,8 @@ def write(prepared: Prepared, found: Cleaning, command: str) -> None:
     """labels.csv, model.npz and report.html, all or none of them."""
     table = table_of(prepared, found)
     with filled(prepared.request.output) as draft:
-        table.to_csv(draft / "labels.csv", index=False, float_format="%.6g")
+        shown = table.assign(**{name: table[name].map(guarded) for name in _LABELS})
+        shown.to_csv(draft / "labels.csv", index=False, float_format="%.6g")
         np.savez(draft / "model.npz", **model_of(prepared, found))
         write_report(draft / "report.html", prepared, found, table, command)
 
@@ -110,7 +115,7 @@ def _tables(request: Request) -> tuple[LabelledTable, LabelledTable]:
 
 def _warnings(trusted_labels: Array, classes: list[str]) -> list[str]:
     counts = np.bincount(trusted_labels, minlength=len(classes))
-    few = [f"{name!r} has {n}" for name, n in zip(classes, counts, strict=True) if n < _FEW]
+    few = [f"{quoted(name)} has {n}" for name, n in zip(classes, counts, strict=True) if n < _FEW]
     if not few:
         return []
     return [

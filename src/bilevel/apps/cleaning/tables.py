@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bilevel.errors import UserError
+from bilevel.durable.regular import check_regular
+from bilevel.errors import UserError, listed, quoted, short
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,12 @@ def read_table(path: Path, label: str) -> LabelledTable:
         UserError: no such file or column, an unknown kind of file, no rows, two columns of one
             name, a missing label.
     """
-    frame = _read(path)
+    frame = _read(path, label)
     frame.columns = frame.columns.map(str)
     if twice := sorted(set(frame.columns[frame.columns.duplicated()])):
-        raise UserError(f"{path} has more than one column named {twice[0]!r}: rename them")
+        raise UserError(f"{path} has more than one column named {quoted(twice[0])}: rename them")
     if label not in frame.columns:
-        raise UserError(f"{path} has no column {label!r}; it has {_listed(frame.columns)}")
+        raise UserError(f"{path} has no column {quoted(label)}; it has {listed(frame.columns)}")
     if frame.empty:
         raise UserError(f"{path} has a header but no rows")
     frame.index = pd.RangeIndex(1, len(frame) + 1)
@@ -60,24 +61,22 @@ def read_table(path: Path, label: str) -> LabelledTable:
 
 
 def as_text(values: pd.Series) -> pd.Series:
-    """Values as text, with 3.0 and 3 the same; gaps stay gaps.
+    """Values as text, with the numbers 3.0 and 3 the same; text and gaps stay what they are.
 
-    >>> as_text(pd.Series([3.0, None, 0.5])).tolist()
-    ['3', nan, '0.5']
+    >>> as_text(pd.Series([3.0, None, 0.5])).tolist(), as_text(pd.Series(["007", "3.0"])).tolist()
+    (['3', nan, '0.5'], ['007', '3.0'])
     """
+    if values.map(type).eq(str).all():
+        return values.astype(object)
     words = values.astype(str).str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
     return words.astype(object).where(values.notna(), np.nan)
 
 
-def _listed(names: pd.Index) -> str:
-    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-
-
-def _read(path: Path) -> pd.DataFrame:
-    readers: dict[str, Callable[[Path], pd.DataFrame]] = {
+def _read(path: Path, label: str) -> pd.DataFrame:
+    readers: dict[str, Callable[[Path, str], pd.DataFrame]] = {
         ".csv": _read_csv,
-        ".parquet": pd.read_parquet,
-        ".npz": _read_npz,
+        ".parquet": lambda path, _: pd.read_parquet(path),
+        ".npz": lambda path, _: _read_npz(path),
     }
     kind = path.suffix.lower()
     try:
@@ -87,28 +86,30 @@ def _read(path: Path) -> pd.DataFrame:
             raise UserError(f"{path} is a folder: name a CSV, Parquet or NPZ file in it")
         if kind not in readers:
             raise UserError(
-                f"{path} ends in {kind!r}: give a file that ends in {', '.join(readers)}"
+                f"{path} ends in {quoted(kind)}: give a file that ends in {', '.join(readers)}"
             )
+        check_regular(path)
         if path.stat().st_size == 0:
             raise UserError(f"{path} is empty")
-        return readers[kind](path)
+        return readers[kind](path, label)
     except UserError:
         raise
     except Exception as error:  # what the readers raise is theirs to choose
-        reason = " ".join(str(error).split())
+        reason = short(" ".join(str(error).split()), 200)
         raise UserError(f"{path} cannot be read as {kind[1:]}: {reason}") from error
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
+def _read_csv(path: Path, label: str) -> pd.DataFrame:
     # pandas would rename the second of two equal names, and make an index of a column that the
     # header does not name: both hide a mistake.
     header = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0].dropna()
     if header.duplicated().any():
         name = header[header.duplicated()].iloc[0]
-        raise UserError(f"{path} has more than one column named {name!r}: rename them")
+        raise UserError(f"{path} has more than one column named {quoted(name)}: rename them")
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        return pd.read_csv(path, index_col=False, low_memory=False)
+        # Labels are names, however they look: 007 is not 7, and 1.10 is not 1.1.
+        return pd.read_csv(path, index_col=False, low_memory=False, dtype={label: str})
 
 
 def _read_npz(path: Path) -> pd.DataFrame:
@@ -116,11 +117,11 @@ def _read_npz(path: Path) -> pd.DataFrame:
     stored = _arrays(path)
     rows = {name: array.shape[0] if array.ndim else 0 for name, array in stored.items()}
     if len(set(rows.values())) > 1:
-        raise UserError(f"the arrays of {path} have different numbers of rows: {rows}")
+        raise UserError(f"the arrays of {path} have different numbers of rows: {short(rows)}")
     wide = [name for name, array in stored.items() if array.ndim > 1]
     if len(wide) != 1:
         raise UserError(
-            f"{path} must hold one array of features and the labels, got {sorted(rows)}"
+            f"{path} must hold one array of features and the labels, got {listed(rows)}"
         )
     matrix = stored.pop(wide[0])
     matrix = matrix.reshape(len(matrix), -1)
@@ -139,8 +140,8 @@ def _arrays(path: Path) -> dict[str, Any]:
                 array = archive[name]
             except ValueError as error:
                 raise UserError(
-                    f"the array {name!r} of {path} cannot be read ({error}): store text and "
-                    "numbers, not Python objects"
+                    f"the array {quoted(name)} of {path} cannot be read ({short(error)}): "
+                    "store text and numbers, not Python objects"
                 ) from error
             stored[name] = np.char.decode(array) if array.dtype.kind == "S" else array
     return stored

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bilevel.apps.cleaning.tables import LabelledTable, as_text, read_table
 from bilevel.apps.holdout import Array
-from bilevel.errors import UserError
+from bilevel.errors import UserError, listed, quoted
 
 _YES = {"true", "1", "yes", "y", "t"}
 _NO = {"false", "0", "no", "n", "f", ""}
@@ -35,19 +35,19 @@ def marked_rows(
     (whole,) = _without(drop, read_table(train, label))
     if column not in whole.features.columns:
         raise UserError(
-            f"{train} has no column {column!r} to mark trusted rows, besides the labels and what "
-            "is dropped"
+            f"{train} has no column {quoted(column)} to mark trusted rows, besides the labels and "
+            "what is dropped"
         )
     marked = _marked(column, whole.features[column])
     kept = _fraction(whole.labels[marked], fraction, seed)
     if not len(kept):
         raise UserError(
-            f"no trusted rows: column {column!r} marks {int(marked.sum())} rows, of which "
+            f"no trusted rows: column {quoted(column)} marks {int(marked.sum())} rows, of which "
             f"--trusted-fraction {fraction:g} takes none"
         )
     mask = whole.features.index.isin(kept)
     if mask.all():
-        raise UserError(f"column {column!r} marks all rows: none are left to clean")
+        raise UserError(f"column {quoted(column)} marks all rows: none are left to clean")
     rest = replace(whole, features=whole.features.drop(columns=column))
     return (
         rest.take(~mask, f"the doubtful rows of {train}"),
@@ -60,7 +60,8 @@ def _without(drop: list[str], *tables: LabelledTable) -> list[LabelledTable]:
     for name in drop:
         if not any(name in table.features.columns for table in tables):
             raise UserError(
-                f"{' and '.join(table.source for table in tables)} have no column {name!r} to drop"
+                f"{' and '.join(table.source for table in tables)} have no column {quoted(name)} "
+                "to drop"
             )
     return [
         replace(table, features=table.features.drop(columns=drop, errors="ignore"))
@@ -73,8 +74,8 @@ def _marked(name: str, marks: pd.Series) -> Array:
     words = as_text(marks).fillna("no").str.strip().str.lower()
     if strange := set(words) - _YES - _NO:
         raise UserError(
-            f"column {name!r} should mark trusted rows by true or false, but holds "
-            f"{sorted(strange)[:5]}"
+            f"column {quoted(name)} should mark trusted rows by true or false, but holds "
+            f"{listed(sorted(strange), 5)}"
         )
     return np.asarray(words.isin(_YES))
 

@@ -89,9 +89,3 @@ def write_record(file: Path, checkpoint: Checkpoint, question: Question, found: 
         write_text(file, json.dumps(record, indent=2) + "\n")
     except OSError as error:
         raise UserError(f"cannot write to {file}: {error}") from error
-
-
-def check_file(file: Path | None) -> None:
-    """Refuse a file that cannot be written, before any work."""
-    if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
-        raise UserError(f"cannot write to {file}: name a file in an existing folder")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bilevel.apps.cells import guarded
 from bilevel.apps.few_shot.adaptation import check_ways, probabilities
 from bilevel.apps.few_shot.checkpoint import Checkpoint
 from bilevel.apps.few_shot.picture_folders import (
@@ -126,7 +127,8 @@ def write_table(file: Path, labelled: Labelled) -> None:
         for picture, name, own, all_of_it in zip(
             prepared.query, labelled.labels, labelled.certainty, labelled.probabilities, strict=True
         ):
-            table.writerow([picture.name, name, f"{own:.6g}", *(f"{p:.6g}" for p in all_of_it)])
+            shown = guarded(picture.name), guarded(name), f"{own:.6g}"
+            table.writerow([*shown, *(f"{p:.6g}" for p in all_of_it)])
 
 
 def _stack(pictures: list[Picture]) -> NDArray[np.uint8]:

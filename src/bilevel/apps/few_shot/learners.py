@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bilevel.algorithms import Algorithm
 from bilevel.apps.few_shot.tasks import OneQuery
-from bilevel.arguments import natural, non_negative
+from bilevel.arguments import non_negative, valid_seed
 from bilevel.models.heads.form import HeadForm, NetworkForm, Shape
 from bilevel.models.heads.model import HeadModel, NetworkModel
 from bilevel.models.heads.networks import NetworkOracle
@@ -167,7 +167,7 @@ class SeededHead(HeadLearner):
 
     def __post_init__(self) -> None:
         non_negative("ridge", self.ridge)
-        natural("seed", self.seed)
+        valid_seed("seed", self.seed)
 
 
 class RandomHead(SeededHead):
@@ -197,7 +197,7 @@ class WholeNetwork(Learner):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        natural("seed", self.seed)
+        valid_seed("seed", self.seed)
 
     def formulate(self, model: Model, heads: int) -> Formulation:
         x0 = {"embedding": model.parameters, "head": model.random_head(self.seed)}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm, conv2d, max_pool2d, relu
 
 from bilevel import kernels as compiled
-from bilevel.arguments import natural, positive_integer
+from bilevel.arguments import positive_integer, valid_seed
 from bilevel.models.heads.recording import Parameters, Passes, Scratch, SelfDifferentiating
 
 _SMALL = 32  # pixels; above it the field uses 32 filters, else 64
@@ -50,7 +50,7 @@ class FourBlocks(nn.Module, SelfDifferentiating):
             raise ValueError(f"size must be at least 16 (four times halved), got {size}")
         usual = 64 if size <= _SMALL else 32
         width = usual if filters is None else positive_integer("filters", filters)
-        generator = torch.Generator().manual_seed(natural("seed", seed))
+        generator = torch.Generator().manual_seed(valid_seed("seed", seed))
         inputs = [channels, width, width, width]
         self.weights = nn.ParameterList([_kaiming(width, n, generator) for n in inputs])
         # Uniform in [0, 1], as learn2learn starts them: its step sizes carry over.

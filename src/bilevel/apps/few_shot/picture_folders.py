@@ -12,9 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from bilevel.datasets.pictures import opened
+from bilevel.durable.regular import check_regular
 from bilevel.errors import UserError
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+_MOST_BYTES = 2**28  # of a file: more than the most pixels take without compression
 _THUMBNAIL = (96, 96)
 _DEEP = ("I", "F")  # Pillow's modes of more than 8 bits a channel begin so
 
@@ -55,33 +58,35 @@ class Reader:
     def read(self, file: Path, name: str) -> Picture:
         """Raises UserError, with the file's name, unless it is one whole picture."""
         channels, height, width = self.shape
-        try:
-            digest = hashlib.sha256(file.read_bytes()).digest()
-            with Image.open(file) as opened:
-                picture = _upright(file, opened)
-        except UserError:
-            raise
-        # Decoders tell of damage by any of these.
-        except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-            raise UserError(f"{file} cannot be read as a picture: {error}") from error
+        check_regular(file, _MOST_BYTES)
+        raw = _bytes(file)
+        with opened(raw, str(file)) as image:
+            picture = _upright(file, image)
+        size = picture.size
         seen = picture.convert("L" if channels == 1 else "RGB")
         seen = ImageOps.invert(seen) if self.invert else seen
         if seen.size != (width, height):
             seen = seen.resize((width, height), Image.Resampling.LANCZOS)
         pixels = np.asarray(seen).reshape(height, width, channels)
-        thumbnail = picture.copy()
-        thumbnail.thumbnail(_THUMBNAIL)
-        return Picture(file, name, picture.size, pixels, thumbnail, digest)
+        picture.thumbnail(_THUMBNAIL)
+        return Picture(file, name, size, pixels, picture, hashlib.sha256(raw).digest())
 
 
-def _upright(file: Path, opened: Image.Image) -> Image.Image:
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _upright(file: Path, image: Image.Image) -> Image.Image:
     """An RGB or grey picture, turned upright, on white where it is transparent."""
     # Phones put a second picture after the first one (MPO); that is no animation.
-    if getattr(opened, "is_animated", False) and opened.format != "MPO":
+    if getattr(image, "is_animated", False) and image.format != "MPO":
         raise UserError(f"{file} holds several pictures: save one of them in a file of its own")
-    if opened.mode.startswith(_DEEP):
-        raise UserError(f"{file} has more than 8 bits a channel ({opened.mode}): save it with 8")
-    upright = ImageOps.exif_transpose(opened)
+    if image.mode.startswith(_DEEP):
+        raise UserError(f"{file} has more than 8 bits a channel ({image.mode}): save it with 8")
+    upright = ImageOps.exif_transpose(image)
     if "A" in upright.getbands() or "transparency" in upright.info:
         over = upright.convert("RGBA")
         ground = Image.new("RGBA", over.size, "white")

@@ -12,7 +12,7 @@ from bilevel.apps.few_shot.methods import Method, Value, find, flag
 from bilevel.apps.few_shot.networks import FourBlocks
 from bilevel.apps.few_shot.problem import few_shot_problem
 from bilevel.apps.few_shot.tasks import Tasks
-from bilevel.arguments import natural, positive_integer
+from bilevel.arguments import positive_integer, valid_seed
 from bilevel.datasets import ImageOrigin, Images, catalogue
 from bilevel.errors import UserError
 from bilevel.models.heads.form import Shape
@@ -59,7 +59,7 @@ class Settings:
         for name in ("ways", "validation_tasks"):  # one class is no task, one task no interval
             if positive_integer(name, getattr(self, name)) < 2:
                 raise ValueError(f"{name} must be at least 2, got {getattr(self, name)}")
-        natural("seed", self.seed)
+        valid_seed("seed", self.seed)
         if self.network not in _NETWORKS:
             raise ValueError(f"there is no network {self.network!r}, only {list(_NETWORKS)}")
         _, height, width = self.image_shape

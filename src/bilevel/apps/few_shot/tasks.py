@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bilevel.arguments import instance, natural, positive_integer
+from bilevel.arguments import instance, positive_integer, valid_seed
 from bilevel.datasets import Images
 from bilevel.models.heads.form import Shape
 from bilevel.problem.sources import Rows, Source
@@ -57,7 +57,7 @@ class Tasks(Source):
         for name, value in named.items():
             positive_integer(name, value)
         self.shape = Shape(ways, shots, queries)
-        self.images, self.seed, self.dtype = images, natural("seed", seed), dtype
+        self.images, self.seed, self.dtype = images, valid_seed("seed", seed), dtype
         self._count = count
         self._members = [np.flatnonzero(images.labels == c) for c in range(len(images.classes))]
         self._check()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from bilevel.arguments import LARGEST_SEED
 from bilevel.cli.options import Force, NewFolder, optional
 
 _EPILOG = """
@@ -23,6 +24,7 @@ _COLUMN = "Or: a true/false column of TRAIN that marks rows with right labels."
 _FRACTION = "Trust this fraction of the marked rows, and clean the others."
 _DROP = "A column to leave out, such as an id. Repeatable."
 _CATEGORICAL = "A column of numbers that are categories, such as a code. Repeatable."
+_SEED = "The same seed gives the same result."
 _CHECKPOINT = "Keep checkpoints in this folder, from which the same command resumes."
 
 
@@ -48,7 +50,7 @@ def clean(
         float, typer.Option(min=1e-12, help="The penalty on the model's weights, C_r.")
     ] = 1e-3,
     steps: Annotated[int, typer.Option(min=1, help="The most outer steps.")] = 30,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help=_SEED)] = 0,
     force: Force = False,
     checkpoint: Annotated[Path | None, optional(_CHECKPOINT, "FOLDER")] = None,
     checkpoint_every: Annotated[

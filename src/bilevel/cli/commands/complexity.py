@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bilevel.cli.options import folder, optional
+from bilevel.cli.options import MOST_SEEDS, folder, optional
 
 _EPILOG = """
 **Examples**
@@ -30,7 +30,7 @@ def complexity(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer κ, ε and seeds: a minute at most.")
     ] = False,
-    seeds: Annotated[int | None, optional(_SEEDS, "N", min=1)] = None,
+    seeds: Annotated[int | None, optional(_SEEDS, "N", min=1, max=MOST_SEEDS)] = None,
     output: Annotated[Path | None, folder(_FOLDER)] = None,
 ) -> None:
     """Measure what each method pays for an ε-stationary point (Tables 1 and 2 of the paper).

@@ -59,6 +59,7 @@ _EVERY = "Steps between two validations; the model is saved at each."
 _QUERIES = "Query images per class. \\[default: as in training]"
 _QUERY = "A folder of pictures to label; if it has folders by class, the labels are checked."
 _SHOTS = "Support pictures per class. \\[default: what each has, but no fewer than in training]"
+_DRAWN = "Decides which are drawn."
 _INVERT = "Swap black and white: models of omniglot expect white ink."
 
 
@@ -106,7 +107,7 @@ def train(
     outer_lr: Annotated[float | None, typer.Option(help="Step size of the outer Adam.")] = None,
     ridge: Annotated[float | None, typer.Option(help="r, the penalty on the heads.")] = None,
     cg_steps: Annotated[int | None, typer.Option(min=1, help="N, steps of CG, for AID.")] = None,
-    filters: Annotated[int | None, optional(_FILTERS, "N", min=1)] = None,
+    filters: Annotated[int | None, optional(_FILTERS, "N", min=1, max=4096)] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of every random choice.")] = 0,
     validate_every: Annotated[int, typer.Option(min=1, help=_EVERY)] = 100,
     validation_tasks: Annotated[int, typer.Option(min=2, help="Tasks of a validation.")] = 200,
@@ -172,7 +173,7 @@ def evaluate(
     checkpoint: CheckpointFile,
     tasks: Annotated[int, typer.Option(min=2, help="Tasks to draw.")] = 600,
     split: Annotated[Split, typer.Option(help="The split to draw from.")] = Split.TEST,
-    seed: Annotated[int, typer.Option(min=0, help="Decides which are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help=_DRAWN)] = 0,
     queries: Annotated[int | None, optional(_QUERIES, "N", min=1)] = None,
     json_file: Annotated[
         Path | None, optional("Also write the result here.", "FILE", "--json")
@@ -186,17 +187,19 @@ def evaluate(
     the result with others that were measured so, with the same number of query images.
     """
     from bilevel.apps.few_shot.checkpoint import load
-    from bilevel.apps.few_shot.evaluation import Question, check, check_file, write_record
+    from bilevel.apps.few_shot.evaluation import Question, check, write_record
     from bilevel.apps.few_shot.evaluation import evaluate as measure
     from bilevel.apps.few_shot.settings import image_set
     from bilevel.apps.few_shot.terminal import evaluation_table
     from bilevel.cli.bars import TasksBar
     from bilevel.cli.memory import keep_freed_memory
+    from bilevel.durable.folders import check_file
 
     keep_freed_memory()
     model, question = load(checkpoint), Question(split.value, tasks, seed, queries)
     check(model, image_set(model.settings.data), question)
-    check_file(json_file)
+    if json_file is not None:
+        check_file(json_file)
     images = _load(model.settings.data)
     with TasksBar(f"{split} tasks", tasks) as bar:
         found = measure(model, images, question, bar)

@@ -55,6 +55,7 @@ def report(
     `bilevel report runs/mnist --figures figures --format pdf --format png` also writes figures
     in single and double column width.
     """
+    from bilevel.durable.folders import named_errors
     from bilevel.errors import UserError
     from bilevel.lab.comparison.comparison import compare
     from bilevel.lab.comparison.page import experiment_page
@@ -64,7 +65,8 @@ def report(
     if formats and figures is None:
         raise UserError("--format is for figures; say where to put them with --figures FOLDER")
     comparison = compare([Folder(path).checked() for path in runs], unfinished=unfinished)
-    experiment_page(comparison).write(output)
+    with named_errors(output, "name another file with -o", "write the report"):
+        experiment_page(comparison).write(output)
     typer.echo(f"report: {output}")
     if figures is not None:
         files = write_figures(comparison, figures, formats or [Format.PNG])

@@ -45,6 +45,7 @@ def sweep(
     from bilevel.cli.bars import RunsBar
     from bilevel.cli.typed import told_if_interrupted
     from bilevel.durable.files import write_text
+    from bilevel.durable.folders import check_file
     from bilevel.durable.interruption import raising
     from bilevel.lab.experiments.experiment import load
     from bilevel.lab.sweeps.storage import shown
@@ -52,6 +53,8 @@ def sweep(
     from bilevel.lab.sweeps.sweep import sweep as search
 
     chosen = load(experiment).with_limits(seconds=budget)
+    if write is not None:
+        check_file(write)
     if storage is None:
         Path("out").mkdir(exist_ok=True)
         storage = f"sqlite:///out/{chosen.name}-sweep.db"

@@ -10,8 +10,10 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bilevel.algorithms import Algorithm
+from bilevel.arguments import LARGEST_SEED
 from bilevel.datasets.catalogue import find as find_data
-from bilevel.errors import UserError
+from bilevel.durable.regular import check_regular
+from bilevel.errors import UserError, quoted
 from bilevel.lab.experiments.construct import make_algorithm, make_task, settings_of
 from bilevel.lab.tasks import Task
 
@@ -89,7 +91,7 @@ class Experiment(_Table):
     title: str = ""
     data: str
     problem: dict[str, Any]
-    seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
+    seeds: list[Annotated[int, Field(ge=0, le=LARGEST_SEED)]] = Field(default=[0], min_length=1)
     budget: Budget
     threads: int | None = Field(default=None, gt=0)
     clock: Literal["wall", "cpu"] = "wall"
@@ -167,11 +169,14 @@ def parse(text: str, where: str) -> Experiment:
 def load(place: str | Path) -> Experiment:
     """An experiment from a file, or one that comes with the package by its name."""
     path = Path(place)
+    if path.exists() and not path.is_dir():
+        check_regular(path)
     if not path.is_file():
         known = sorted(file.stem for file in PAPER.glob("*.toml"))
         if str(place) not in known:
             raise UserError(
-                f"there is no experiment file {str(place)!r}; the package has {', '.join(known)}"
+                f"there is no experiment file {quoted(str(place))}; the package has "
+                f"{', '.join(known)}"
             )
         path = PAPER / f"{place}.toml"
     try:
@@ -194,8 +199,8 @@ def _sentence(mistake: Any) -> str:
     if mistake["type"] == "missing":
         return f"{field} is missing"
     if mistake["type"] == "extra_forbidden":
-        return f"{field} = {mistake['input']!r} is not a known entry"
+        return f"{field} = {quoted(mistake['input'])} is not a known entry"
     if mistake["type"] == "value_error":
         reason = str(mistake["ctx"]["error"])
         return f"{field}: {reason}" if field else reason
-    return f"{field} = {mistake['input']!r}: {mistake['msg']}"
+    return f"{field} = {quoted(mistake['input'])}: {mistake['msg']}"

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from bilevel.durable.files import replacing
-from bilevel.errors import UserError
+from bilevel.durable.regular import check_regular
+from bilevel.errors import UserError, short
 from bilevel.problem.stored.base import Numbers, StoredRows
 from bilevel.problem.stored.conversion import as_native, tensor_dtype
 from bilevel.problem.stored.row_file import FileMark, RowFile
@@ -117,10 +118,12 @@ def write_npy(path: str | os.PathLike[str], rows: StoredRows) -> NpyRows:
 def _mapped(path: Path) -> Map:
     """The file's array, of which only the header has been read."""
     path.stat()  # a missing file is an error of its own
+    check_regular(path)
     try:
         return np.lib.format.open_memmap(path, mode="r")
-    except ValueError as error:
-        raise UserError(f"{path} is not a complete .npy file of numbers: {error}") from error
+    except Exception as error:  # the header is Python's syntax: damage can mean anything
+        reason = short(" ".join(str(error).split()), 200)
+        raise UserError(f"{path} is not a complete .npy file of numbers: {reason}") from error
 
 
 def _memory(array: Any) -> mmap.mmap | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import positive_integer
-from bilevel.errors import UserError
+from bilevel.durable.regular import check_regular
+from bilevel.errors import UserError, short
 from bilevel.problem.stored.base import Numbers, StoredRows
 from bilevel.problem.stored.columns import Columns, pyarrow_module
 from bilevel.problem.stored.row_file import FileMark
@@ -65,11 +67,9 @@ class ParquetRows(StoredRows):
             positive_integer("memory", memory),
         )
         self._footer: Any = None
-        try:
-            with self._opened() as file:
-                self._footer, schema = file.metadata, file.schema_arrow
-        except (ValueError, OSError) as error:  # as pyarrow has them
-            raise UserError(f"{path} is not a complete Parquet file: {error}") from error
+        check_regular(self._mark.path)
+        with self._opened() as file:
+            self._footer, schema = file.metadata, file.schema_arrow
         self._columns = Columns(str(path), schema, columns, dtype)
         groups = (self._footer.row_group(g) for g in range(self._footer.num_row_groups))
         self._starts = np.cumsum([0, *(group.num_rows for group in groups)])
@@ -124,6 +124,16 @@ class ParquetRows(StoredRows):
         while sum(kept.nbytes for kept in self._kept.values()) + size > self._memory:
             self._kept.popitem(last=False)
 
-    def _opened(self) -> Any:
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """The file; damage that pyarrow meets on the way is a UserError."""
         self._mark.check()
-        return pyarrow_module("pyarrow.parquet").ParquetFile(self._mark.path, metadata=self._footer)
+        parquet, path = pyarrow_module("pyarrow.parquet"), self._mark.path
+        try:
+            with parquet.ParquetFile(path, metadata=self._footer) as file:
+                yield file
+        except UserError:
+            raise
+        except (ValueError, OSError, pyarrow_module("pyarrow").ArrowException) as error:
+            reason = short(" ".join(str(error).split()), 200)
+            raise UserError(f"{path} is not a complete Parquet file: {reason}") from error

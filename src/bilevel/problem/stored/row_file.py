@@ -41,7 +41,11 @@ class FileMark:
 
     def check(self) -> None:
         """Raise UserError if it is not the file that it was."""
-        if FileMark.of(self.path) != self:
+        try:
+            found = FileMark.of(self.path)
+        except OSError as error:
+            raise UserError(f"{self.path} is gone ({error.strerror}): put it back") from error
+        if found != self:
             raise UserError(
                 f"{self.path} was changed while it was in use: leave the file alone during a run, "
                 "and start over"

@@ -1,0 +1,1 @@
+"""Hostile input, kills and full disks, by the thousand: see run.py."""
