@@ -28,6 +28,7 @@ from bilevel.problem.sampling import BatchSizes
 from bilevel.problem.sharding import shard
 from bilevel.problem.sources import Batch
 from bilevel.runs import callbacks, trackers
+from bilevel.runs.choice import chosen
 from bilevel.runs.history import HistoryRecord, Past
 from bilevel.runs.minimize import minimize
 from bilevel.runs.once import Hypergradient, hypergradient, solve_inner
@@ -67,6 +68,7 @@ __all__ = [
     "callbacks",
     "certify",
     "check_hypergradient",
+    "chosen",
     "cleaning",
     "datasets",
     "few_shot",

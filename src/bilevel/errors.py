@@ -17,13 +17,14 @@ class UserError(ValueError):
 
 
 def short(text: Any, most: int = _MOST) -> str:
-    """A text, cut where it would flood a message: names and values may have megabytes.
+    """A text, cut in its middle where it would flood a message: values may have megabytes.
 
-    >>> short("a" * 100, 10)
-    'aaaaaaaaa…'
+    >>> short("folder/" * 20 + "absent.toml", 24)
+    'folder/folde…absent.toml'
     """
     whole = str(text)
-    return whole if len(whole) <= most else whole[: most - 1] + "…"
+    tail = (most - 1) // 2
+    return whole if len(whole) <= most else f"{whole[: most - 1 - tail]}…{whole[-tail:]}"
 
 
 def quoted(value: Any) -> str:
@@ -33,7 +34,9 @@ def quoted(value: Any) -> str:
     ("'label'", 80, '1.5')
     """
     # The repr of a long text would be a second copy of it.
-    return short(repr(value[:_MOST] if isinstance(value, str | bytes) else value))
+    if isinstance(value, str | bytes) and len(value) > 2 * _MOST:
+        value = value[:_MOST] + value[-_MOST:]
+    return short(repr(value))
 
 
 def listed(values: Collection[Any], most: int = _NAMES) -> str:

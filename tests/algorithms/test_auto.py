@@ -8,21 +8,20 @@ from typing import Any
 import pytest
 import torch
 from bilevel.inner import GradientDescent, Measured, NewtonCG
-from bilevel.linear import CG, MatrixHessian, if_known, jacobi
+from bilevel.linear import CG, if_known, jacobi
 from bilevel.updates import AdaGrad, Look, MeasuredDescent
 
 import bilevel
 from bilevel.algorithms import AIDBiO, ITDBiO, StocBiO
 from bilevel.hypergradients import AccurateAID, Stand
 from bilevel.oracles import CountingOracle, View, make
-from bilevel.solvers.linear.watched_cg import watched_cg
 
 from ..truth.dense_truth import hypergradient as truth
 from ..truth.dense_truth import inner_solution
 from ..truth.quadratics import noisy_sum
 from ..truth.quadratics import quadratic as known_quadratic
 from ..truth.small_problems import cleaning, softmax
-from ..truth.theory_problems import normal, quadratic, spectrum_matrix
+from ..truth.theory_problems import normal, quadratic
 
 ROUNDS = NewtonCG(tol=1e-30, drop=0.1, preconditioner=if_known)
 FAMILIES: dict[str, Any] = {
@@ -61,18 +60,14 @@ def test_it_stays_as_accurate_along_a_run(family):
         assert error(problem, x, report.direction) <= 0.05
 
 
-def test_a_hidden_direction_can_deceive_the_estimate_but_not_the_certificate():
-    """The docstring warns of it: what is left is guessed from what was found.
-
-    κ = 1e4, a hundred and twenty curvatures, and no preconditioner: the hypergradient owes most to
-    the least of them, which CG meets last.
-    """
+def test_the_least_curvature_is_seen_though_cg_meets_it_last():
+    """κ = 1e4, 120 curvatures, no preconditioner, and most is owed to the least of them."""
     problem = quadratic(0, 1e4, (10, 120))
     x = problem.x0 + 1.0
     method, y = AccurateAID(0.01), inner_solution(problem, x)
     value = bilevel.hypergradient(problem, x, y, method).value
     wrong = float((value - truth(problem, x)).norm())
-    assert wrong > 0.01 * float(truth(problem, x).norm())
+    assert wrong <= 0.01 * float(truth(problem, x).norm())
     assert bilevel.certify(problem, x, y, method).error >= wrong
 
 
@@ -251,33 +246,6 @@ def test_adagrad_is_torchs_with_the_size_of_x_for_its_step(start):
         parameter.grad = h.clone()
         optimizer.step()
     torch.testing.assert_close(x, parameter.detach(), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("b", [0.0, math.nan])
-def test_watched_cg_answers_a_zero_and_a_lost_right_hand_side_at_once(b):
-    seen: list[torch.Tensor] = []
-    H, right = MatrixHessian(torch.eye(3)), torch.full((3,), b)
-
-    def see(v: torch.Tensor) -> torch.Tensor:
-        seen.append(v)
-        return v
-
-    found, _ = watched_cg(H, right, torch.ones(3), see, 0.1, 50)
-    assert found.steps == 0
-    assert torch.equal(found.v.isnan(), right.isnan())
-    assert len(seen) == 1
-
-
-def test_watched_cg_says_how_it_ended():
-    generator = torch.Generator().manual_seed(0)
-    H, b = spectrum_matrix(generator, 30, 1.0, 1e3), normal(generator, 30)
-    good = MatrixHessian(H)
-    assert watched_cg(good, b, None, lambda v: v, 1e-12, 3)[0].status == "not_converged"
-    assert watched_cg(good, b, None, lambda v: v, 0.3, 99)[0].status == "converged"
-    bent = MatrixHessian(-H)
-    assert watched_cg(bent, b, None, lambda v: v, 0.3, 99)[0].status == "negative_curvature"
-    warm, _ = watched_cg(good, b, torch.linalg.solve(H, b), lambda v: v, 0.3, 99)
-    assert warm.steps <= 6
 
 
 def test_newton_stops_at_a_drop_and_does_not_chase_rounding():

@@ -40,7 +40,14 @@ def exact(name: str, least: float, largest: float) -> LinearSolver:
     """The solver with settings that leave only rounding, for eigenvalues in these bounds."""
     rate = 2 / (least + largest)
     enough = int(20 * largest / least) + 20  # ((κ − 1)/(κ + 1))^(20κ) is below 1e-17
-    chosen = {"steps": enough, "terms": enough, "lr": rate, "tol": 1e-15, "batch": None}
+    chosen = {
+        "steps": enough,
+        "terms": enough,
+        "lr": rate,
+        "tol": 1e-15,
+        "drop": 1e-15,
+        "batch": None,
+    }
     return example(getattr(bilevel.linear, name), **chosen)
 
 

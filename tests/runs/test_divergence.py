@@ -46,7 +46,18 @@ def assert_diverged(result: bilevel.Result, step: int) -> None:
     assert torch.isfinite(result.y).all()
 
 
-@pytest.mark.parametrize("name", _REGISTRY)
+_TRIED = ("aid-qn", "anchored-aid")
+
+
+@pytest.mark.parametrize("name", _TRIED)
+@pytest.mark.parametrize("until", [2, 4, 8])
+def test_where_steps_are_tried_x_stays_where_the_losses_are_finite(name: str, until: int) -> None:
+    result = bilevel.minimize(explosive(until), _REGISTRY[name].make(), steps=100)
+    assert result.status in ("diverged", "stalled")
+    assert float((result.x + 1).square().sum()) <= 8.0  # Φ, which was 8 at the start
+
+
+@pytest.mark.parametrize("name", [name for name in _REGISTRY if name not in _TRIED])
 def test_the_last_finite_x_and_y_are_kept(name: str) -> None:
     algorithm = _REGISTRY[name].make()
     # Some differentiate f more than once a step, or on every row at first.
@@ -116,9 +127,8 @@ def test_an_outer_value_that_is_not_finite_is_divergence_though_x_and_y_are_fini
 
 def test_a_diverged_run_is_not_reported_as_converged_or_stopped() -> None:
     seen = []
-    result = bilevel.minimize(
-        explosive(2), bilevel.algorithms.AIDBiO(), steps=10, tol=1e-12, callbacks=[seen.append]
-    )
+    algorithm = bilevel.algorithms.AIDBiO(accuracy=0.05)  # a double loop: steps are not tried
+    result = bilevel.minimize(explosive(2), algorithm, steps=10, tol=1e-12, callbacks=[seen.append])
     assert_diverged(result, step=2)
     assert [progress.record.step for progress in seen] == [1, 2]
 

@@ -273,7 +273,8 @@ def test_any_true_answer_of_a_callback_stops_the_run(yes: Any) -> None:
 
 @pytest.mark.parametrize("no", [None, False, np.False_, torch.tensor(False), 0], ids=repr)
 def test_any_other_answer_does_not(no: Any) -> None:
-    result = bilevel.minimize(one(5.0), AIDBiO(), steps=5, callbacks=[lambda progress: no])
+    algorithm = AIDBiO(outer_lr=1e-3)
+    result = bilevel.minimize(one(5.0), algorithm, steps=5, callbacks=[lambda progress: no])
     assert (result.status, result.state.step) == ("step_limit", 5)
 
 

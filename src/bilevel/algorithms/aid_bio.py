@@ -33,7 +33,9 @@ class AIDBiO(DoubleLoop):
 
     With `inner_steps=bilevel.schedules.increasing(c)` it is the paper's AID-BiO-increasing.
 
-    With no number given, Newton's steps take the place of gradient steps, and both solves end
+    With nothing given, `AIDBiO()` is `AIDQN()`: Newton's steps take the place of gradient steps,
+    and x moves by quasi-Newton steps, each of which is taken only if it lowers Φ. Where x alone is
+    given a rate or an update, or where each step has tasks of its own, Newton's steps and CG end
     when their share of the hypergradient's error is small (`bilevel.hypergradients.AccurateAID`).
 
     Args:

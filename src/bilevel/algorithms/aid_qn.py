@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 from bilevel.algorithms.contract import Solve
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.tried_steps import Evaluation, TriedSteps
-from bilevel.arguments import fraction
+from bilevel.algorithms.tried_steps import SLACK, Evaluation, TriedSteps
+from bilevel.arguments import fraction, positive
 from bilevel.hypergradients.base import Stand
 from bilevel.numerics.vectors import dot, norm
 from bilevel.oracles.points import Oracle
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.newton_cg import NewtonCG
-from bilevel.solvers.linear.cg import CG, Preconditioner, if_known
+from bilevel.solvers.linear.cg import CG, Preconditioner
+from bilevel.solvers.linear.curvature import Curvature
 from bilevel.solvers.linear.inner_hessian import InnerHessian
+from bilevel.solvers.linear.settled_cg import SettledCG
 
 _ROUNDS = 6
 
@@ -23,7 +25,7 @@ _ROUNDS = 6
     "aid-qn",
     paper="our own; AID as in Ji, Yang & Liang, ICML 2021, with L-BFGS (Liu & Nocedal, 1989)",
     cost="as the accuracy of each tried step needs",
-    demo={"preconditioner": None},
+    demo={},
     steps=30,
 )
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,9 @@ class AIDQN(TriedSteps):
 
     Args:
         drop: the part of its first error that a solve leaves.
-        preconditioner: for CG, as in `bilevel.linear.CG`; by default the oracle's own.
+        preconditioner: for CG, as in `bilevel.linear.CG`; by default what the solves learn of the
+            inner Hessian (`bilevel.solvers.linear.curvature.Curvature`).
+        first: the largest entry of the first step, in units of max(1, max |x0|); later steps grow.
 
     Example:
         >>> import torch, bilevel
@@ -48,19 +52,22 @@ class AIDQN(TriedSteps):
     """
 
     drop: float = 0.01
-    preconditioner: Preconditioner | None = if_known
+    preconditioner: Preconditioner | None = None
 
     def __post_init__(self) -> None:
         fraction("drop", self.drop)
+        positive("first", self.first)
         CG(preconditioner=self.preconditioner)  # which checks it
 
     def evaluate(
         self, oracle: Oracle, stand: Stand, wanted: float | None, streams: Streams
     ) -> Evaluation:
         drop = self.drop * stand.measured.get("tighter", 1.0)
+        learned = Curvature(stand.memory)
+        near = learned if self.preconditioner is None else self.preconditioner
         # No absolute tolerance: `drop` is relative to where a solve starts, at any scale of g.
-        newton = NewtonCG(tol=1e-300, drop=drop, preconditioner=self.preconditioner)
-        careful = CG(1000, drop**2, self.preconditioner)
+        newton = NewtonCG(1e-300, cg_steps=1000, preconditioner=near, drop=drop)
+        careful = SettledCG(drop, preconditioner=near)
         x, y, v, before = stand.x, stand.y, stand.v, None
         for _ in range(_ROUNDS):
             inner = newton.solve(oracle, x, y, streams)
@@ -78,10 +85,10 @@ class AIDQN(TriedSteps):
                 Solve("linear", str(linear.status), linear.steps, linear.residual),
             )
             value = float(outer.value()) - slack
-            found = Evaluation(x, y, v, h, value, abs(slack), solves)
+            found = Evaluation(x, y, v, h, value, abs(slack), solves, learned.memory)
             # Without a decrease to compare with, ∇Φ itself has to stop moving.
             settled = before is not None and norm(h - before) <= drop * norm(h)
-            enough = settled if wanted is None else abs(slack) <= 0.1 * wanted
+            enough = settled if wanted is None else abs(slack) <= SLACK * wanted
             # No Newton step could be taken: y is as near to y*(x) as rounding allows.
             if enough or inner.steps == 0 or not found.is_finite:
                 break

@@ -106,6 +106,7 @@ class Report:
         solves: how the solves inside went; a single loop has none.
         writes: into the tables of the state.
         noisy: whether the estimate rests on batches.
+        stuck: whether the method can do no more: further steps would not move x.
     """
 
     direction: Tensor
@@ -113,6 +114,7 @@ class Report:
     solves: tuple[Solve, ...] = ()
     writes: tuple[Write, ...] = ()
     noisy: bool = False
+    stuck: bool = False
 
 
 class Algorithm(ABC):

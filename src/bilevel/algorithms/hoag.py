@@ -15,6 +15,7 @@ from bilevel.solvers.linear.cg import CG, Preconditioner
 from bilevel.solvers.updates.adaptive import AdaptiveStep
 
 Decrease = Literal["exponential", "quadratic", "cubic"]
+_TOLERANCE = 0.1  # ε₀ where none is given
 _FLOOR = 1e-12  # ε_k falls towards zero, which no solve could reach
 
 
@@ -29,10 +30,15 @@ class HOAG(DoubleLoop):
     """The inner problem by L-BFGS and the linear system by CG, each to a tolerance ε_k.
 
     Both are warm-started, and ε_k decreases: ε₀·0.9^k (exponential), ε₀/(k+1)² (quadratic) or
-    ε₀/(k+1)³ (cubic). Unlike the author's public code it takes each step once and clips nothing.
+    ε₀/(k+1)³ (cubic). As in the author's public code ε_k is relative to the first ‖∇y g‖; unlike
+    there, each step is taken once, and nothing is clipped.
+
+    With nothing given, `HOAG()` is `AIDQN()`: tolerances relative to the warm start, and steps that
+    are taken only if they lower Φ.
 
     Args:
-        tolerance: ε₀.
+        tolerance: ε₀, the part of ‖∇y g‖ at its start that an inner solve leaves, and the relative
+            residual of CG.
         decrease: how ε_k falls.
         cg_steps: the most CG steps.
         preconditioner: for CG, as in `bilevel.linear.CG`.
@@ -40,7 +46,7 @@ class HOAG(DoubleLoop):
         outer_lr: None adapts it (see `AdaptiveStep`); a number or a schedule fixes it.
     """
 
-    tolerance: float = 0.1
+    tolerance: float | None = None
     decrease: Decrease = "exponential"
     cg_steps: int = 1000
     preconditioner: Preconditioner | None = None
@@ -55,11 +61,14 @@ class HOAG(DoubleLoop):
         }
         if self.decrease not in factors:
             raise ValueError(f"decrease must be one of {list(factors)}, got {self.decrease!r}")
-        return max(positive("tolerance", self.tolerance) * factors[self.decrease], _FLOOR)
+        tolerance = _TOLERANCE if self.tolerance is None else positive("tolerance", self.tolerance)
+        return max(tolerance * factors[self.decrease], _FLOOR)
 
     def parts(self, k: int) -> Parts:
         epsilon = self.epsilon(k)
-        inner = self.inner or LBFGS(tol=epsilon)  # step 1 of their Algorithm 1
+        # Step 1 of their Algorithm 1, in the form of the author's code: an absolute tolerance would
+        # be met at once where the losses are measured in small units.
+        inner = self.inner or LBFGS(tol=_FLOOR, drop=epsilon)
         v = CG(positive_integer("cg_steps", self.cg_steps), epsilon, self.preconditioner)
         # Steps 2 and 3: the linear system and the gradient; step 4: x.
         # A new object each time, as ε_k changes; what it remembers is in the state.

@@ -64,7 +64,7 @@ def registry() -> dict[str, Entry]:
     Example:
         >>> import bilevel
         >>> print(*list(bilevel.algorithms.registry())[:6])
-        aid-bio aid-cg aid-fp aid-qn bsa f2sa
+        aid-bio aid-cg aid-fp aid-qn anchored-aid bsa
         >>> bilevel.algorithms.registry()["stocbio"].cost
         'Gc(f) 2, Gc(g) D, JV 1, HV Q'
     """

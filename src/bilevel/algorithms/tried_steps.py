@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,8 +20,7 @@ from bilevel.oracles.views import View
 from bilevel.problem.sampling import Streams
 
 _ARMIJO = 1e-4  # the fraction of the decrease promised by the slope that must be achieved
-_SLACK = 0.1  # the fraction of the wanted decrease by which Φ may be wrong
-_FIRST = 1e-3  # the largest entry of the first step, in units of max(1, |x0|)
+SLACK = 0.1  # the fraction of the wanted decrease by which Φ may be wrong
 _GROW = 10.0  # a step is at most this many times the longest one since the last cut
 _MEMORY = 20  # pairs of differences
 _CUTS = 60  # trials of one step, each at most half as long as the one before
@@ -36,6 +37,7 @@ class Evaluation:
         value: Φ(x) ≈ f(x, y) − ⟨v, ∇y g(x, y)⟩, wrong in second order only.
         slack: |⟨v, ∇y g(x, y)⟩|, how far f(x, y) is from that.
         solves: how they went.
+        memory: what they have learned, for the next ones: plain data.
     """
 
     x: Tensor
@@ -45,6 +47,7 @@ class Evaluation:
     value: float
     slack: float
     solves: tuple[Solve, ...] = ()
+    memory: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_finite(self) -> bool:
@@ -61,7 +64,12 @@ class TriedSteps(Algorithm):
 
     Reference: L-BFGS, Liu & Nocedal, 1989; Armijo's condition, Nocedal & Wright, "Numerical
     optimization", Section 3.1.
+
+    Args:
+        first: the largest entry of the first step, in units of max(1, max |x0|); later steps grow.
     """
+
+    first: float = 1e-3
 
     @abstractmethod
     def evaluate(
@@ -80,27 +88,23 @@ class TriedSteps(Algorithm):
     def step(self, view: View, state: State) -> tuple[State, Report]:
         oracle, streams = view.whole, view.whole.streams(state.step)
         here = self._here(oracle, state, streams)
+        size = norm(here.h)
+        if not here.is_finite or size == 0:
+            # An infinite norm tells the run that this is divergence, and not the end of the way.
+            end = Report(here.h, size if here.is_finite else math.inf, here.solves, stuck=True)
+            return replace(state, step=state.step + 1), end
         pairs, sizes = state.memory["x"], dict(state.measured)
         d, slope = _direction(pairs["s"], pairs["z"], here.h)
-        # At a stationary point d is zero, and nothing may be divided by it.
-        largest = float(d.abs().max()) or 1.0
+        largest = float(d.abs().max())
         if len(pairs["s"]):
             # The first length was a guess: the second may be far longer.
-            grow = _GROW if len(pairs["s"]) > 1 else 100 * _GROW
+            grow = _GROW if state.step > 1 else 100 * _GROW
             t = min(1.0, grow * sizes.get("longest", largest) / largest)
         else:
-            t = sizes.get("fresh", _FIRST * max(1.0, float(here.x.abs().max()))) / largest
+            t = sizes.get("fresh", self.first * max(1.0, float(here.x.abs().max()))) / largest
         there, cut = self._try(oracle, here, d, slope, t, streams, sizes)
         if there is None:
-            # The model of Φ may be at fault, or the accuracy: start over, shorter and tighter.
-            sizes["fresh"] = t * largest * 1e-2
-            sizes["tighter"] = max(sizes.get("tighter", 1.0) * 1e-2, _TIGHTEST)
-            stuck = Solve("outer", "stalled", _CUTS, norm(here.h))
-            after = _state(state.step + 1, here, pairs["s"][:0], pairs["z"][:0], sizes)
-            # Without "h" the next step evaluates this point again, with tighter solves.
-            again = {name: point for name, point in after.points.items() if name != "h"}
-            report = Report(here.h, norm(here.h), (*here.solves, stuck))
-            return replace(after, points=again), report
+            return self._begin_again(state, here, sizes, t * largest)
         s, z = there.x - here.x, there.h - here.h
         length = float(s.abs().max())
         # A pair without positive curvature would cost L-BFGS its positive definite matrix.
@@ -108,19 +112,41 @@ class TriedSteps(Algorithm):
             pairs = {"s": torch.cat([pairs["s"], s[None]]), "z": torch.cat([pairs["z"], z[None]])}
         else:  # no curvature to learn from: go on further
             sizes["fresh"] = _GROW * length
+            # Φ bends down: what was learned before does not hold here.
+            if float(there.h @ d) < 0.9 * slope:
+                pairs = {name: kept[:0] for name, kept in pairs.items()}
         sizes["longest"] = length if cut else max(length, sizes.get("longest", 0.0))
-        last_s, last_z = pairs["s"][-_MEMORY:], pairs["z"][-_MEMORY:]
-        after = _state(state.step + 1, there, last_s, last_z, sizes)
-        return after, Report(here.h, norm(here.h), there.solves)
+        last = {name: kept[-_MEMORY:] for name, kept in pairs.items()}
+        return _state(state.step + 1, there, last, sizes), Report(here.h, size, there.solves)
+
+    def _begin_again(
+        self, state: State, here: Evaluation, sizes: dict[str, float], length: float
+    ) -> tuple[State, Report]:
+        """After a step for which no length was found: the model of Φ, or the solves, are at fault.
+
+        First without the pairs, then with tighter solves, twice; then there is nothing left to try.
+        """
+        pairs = state.memory["x"]
+        none = {name: kept[:0] for name, kept in pairs.items()}
+        sizes["fresh"] = 1e-3 * length
+        if not len(pairs["s"]):
+            sizes["tighter"] = max(sizes.get("tighter", 1.0) * 1e-3, _TIGHTEST)
+        after = _state(state.step + 1, here, none, sizes)
+        stuck = state.measured.get("tighter", 1.0) <= _TIGHTEST and not len(pairs["s"])
+        if not len(pairs["s"]) and not stuck:
+            # Without "h" the next step evaluates this point again, with tighter solves.
+            again = {name: point for name, point in after.points.items() if name != "h"}
+            after = replace(after, points=again)
+        return after, Report(here.h, norm(here.h), here.solves, stuck=stuck)
 
     def _here(self, oracle: Oracle, state: State, streams: Streams) -> Evaluation:
         """What is known of the point where we stand, which only the start has to find out."""
-        points = state.points
+        points, learned = state.points, state.memory.get("v", {})
         if "h" not in points:
-            stand = Stand(state.x, state.y, points.get("v"), measured=state.measured)
+            stand = Stand(state.x, state.y, points.get("v"), learned, state.measured)
             return self.evaluate(oracle, stand, None, streams)
         value, slack = state.measured["value"], state.measured["slack"]
-        return Evaluation(state.x, state.y, points["v"], points["h"], value, slack)
+        return Evaluation(state.x, state.y, points["v"], points["h"], value, slack, (), learned)
 
     def _try(
         self,
@@ -137,20 +163,23 @@ class TriedSteps(Algorithm):
         first = t
         for _ in range(_CUTS):
             wanted = -t * slope
-            stand = Stand(here.x.add(d, alpha=t), here.y, here.v, measured=sizes)
+            # What was learned at a rejected point may be far from what holds here.
+            stand = Stand(here.x.add(d, alpha=t), here.y, here.v, here.memory, sizes)
             there = self.evaluate(oracle, stand, wanted, streams)
             # A rise of this much may be rounding, or an error of the value that we compare with.
-            noise = 20 * eps * abs(here.value) + _SLACK * min(here.slack, wanted)
+            noise = 20 * eps * abs(here.value) + SLACK * min(here.slack, wanted)
             if not there.is_finite or there.slack > max(wanted / 2, noise):
                 t *= 0.05  # Φ is not known there
-                continue
-            rise = there.value - here.value
-            if rise <= _ARMIJO * t * slope + noise:
-                return there, t < 0.3 * first
-            # The least point of the parabola through both values and the slope.
-            t *= min(0.5, max(1e-3, wanted / (2 * (rise + wanted)))) if rise + wanted > 0 else 0.5
-            # Such a step is lost in the rounding of x.
-            if t * float(d.abs().max()) <= 4 * eps * float(here.x.abs().max()):
+            else:
+                rise = there.value - here.value
+                if rise <= _ARMIJO * t * slope + noise:
+                    return there, t < 0.3 * first
+                # The least point of the parabola through both values and the slope.
+                least = wanted / (2 * (rise + wanted)) if rise + wanted > 0 else 0.5
+                t *= min(0.5, max(1e-3, least))
+            # Such a step is lost in the rounding of Φ, or of x.
+            lost = -t * slope <= 2 * eps * abs(here.value)
+            if lost or t * float(d.abs().max()) <= 4 * eps * float(here.x.abs().max()):
                 break
         return None, True
 
@@ -158,10 +187,12 @@ class TriedSteps(Algorithm):
         return Cost(None, None, None, None)
 
 
-def _state(step: int, at: Evaluation, s: Tensor, z: Tensor, sizes: dict[str, float]) -> State:
+def _state(
+    step: int, at: Evaluation, pairs: Mapping[str, Tensor], sizes: dict[str, float]
+) -> State:
     points = {"x": at.x, "y": at.y, "v": at.v, "h": at.h}
     measured = {**sizes, "value": at.value, "slack": at.slack}
-    return State(step, points, {"x": {"s": s, "z": z}}, measured=measured)
+    return State(step, points, {"x": dict(pairs), "v": dict(at.memory)}, measured=measured)
 
 
 def _direction(s: Tensor, z: Tensor, h: Tensor) -> tuple[Tensor, float]:

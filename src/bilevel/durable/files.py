@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
-_PART = re.compile(r"\.bilevel-\d+-.+\.part")
+_PART = re.compile(r"\.bilevel-\d+-.*\.part(\..*)?")
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def replacing(path: Path) -> Iterator[Path]:
         >>> target.read_text()
         'whole'
     """
-    part = path.with_name(f".bilevel-{os.getpid()}-{path.name}.part")
+    part = path.with_name(f".bilevel-{os.getpid()}-{path.stem}.part{path.suffix}")
     try:
         yield part
         with part.open("rb+") as file:

@@ -16,10 +16,11 @@ from bilevel.solvers.inner.base import InnerSolution, InnerSolver
 from bilevel.solvers.linear.base import LinearSolver
 from bilevel.solvers.linear.cg import CG, Preconditioner, if_known
 from bilevel.solvers.linear.inner_hessian import InnerHessian
-from bilevel.solvers.linear.watched_cg import watched_cg
+from bilevel.solvers.linear.settled_cg import SettledCG
 
 _CG_STEPS = 1000
 _TINY = 1e-30  # in the place of a fall that is zero or negative: no division by it
+_LAG = 1 / 3
 _SAFETY = 3.0  # a sensitivity measured at another x may have grown since
 
 
@@ -108,8 +109,9 @@ class AccurateAID(Differentiation):
                 measured={"sensitivity": change / fall},
             )
             # If the error falls in proportion to ‖∇y g‖, what is left is the last change times
-            # e'/(e − e'). Never more than the change itself: that round has made it smaller.
-            left = change * min(1.0, (found.inner.gradient_norm or fall) / fall)
+            # e'/(e − e'). Never more than the change itself: that round has made it smaller. Nor
+            # less than a third of it: stiff directions of y lead ‖∇y g‖, and others lag behind.
+            left = change * min(1.0, max(_LAG, (found.inner.gradient_norm or fall) / fall))
             if left <= self.accuracy / 2 * norm(found.value):
                 return found
         return found
@@ -134,18 +136,9 @@ class AccurateAID(Differentiation):
         outer_x, outer_y = oracle.outer(x, inner.y).gradient()
         hessian = InnerHessian(oracle, x, inner.y, streams)
 
-        def value(v: Tensor) -> Tensor:
-            # A look costs a cross product and the way back to x: hence few of them.
-            return oracle.pull(x, outer_x - hessian.cross(v, None))
-
-        if self.solver is None:
-            share = self.accuracy / 2
-            linear, h = watched_cg(
-                hessian, outer_y, v, value, share, _CG_STEPS, self.preconditioner
-            )
-        else:
-            linear = self.solver.solve(hessian, outer_y, v)
-            h = value(linear.v)
+        solver = self.solver or SettledCG(self.accuracy / 10, _CG_STEPS, self.preconditioner)
+        linear = solver.solve(hessian, outer_y, v)
+        h = oracle.pull(x, outer_x - hessian.cross(linear.v, None))
         return Estimate(h, inner, linear)
 
 

@@ -10,9 +10,10 @@ single samples, setting the generator for each role would take longer than their
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from threading import local
 from typing import Any, Literal
 
@@ -194,6 +195,18 @@ class Streams:
         seed, step = self._key
         number, self._drawn[role] = self._drawn[role], self._drawn[role] + 1
         return _PHILOX.at(seed, (0, number, _KEYS[role], step))
+
+
+def first_of(seed: int, rows: int | None, share: float) -> Rows:
+    """The first part of all rows in an order that the seed decides: nested for growing shares."""
+    if rows is None:
+        return None
+    return torch.from_numpy(_order(seed, rows)[: math.ceil(share * rows)])
+
+
+@lru_cache(maxsize=4)
+def _order(seed: int, rows: int) -> np.ndarray[Any, Any]:
+    return Generator(Philox(seed)).permutation(rows)
 
 
 class _Philox(local):

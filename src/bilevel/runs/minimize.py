@@ -15,6 +15,7 @@ from bilevel.runs.agreement import check_agreement
 from bilevel.runs.checkpoints.identity import identity_of_run
 from bilevel.runs.checkpoints.keeper import keeper_in
 from bilevel.runs.checkpoints.saved import Saved
+from bilevel.runs.choice import chosen
 from bilevel.runs.history import Past
 from bilevel.runs.limits import Limits
 from bilevel.runs.progress import Callback as Callback
@@ -25,7 +26,7 @@ from bilevel.runs.run import Metric, Run
 
 def minimize(
     problem: Problem,
-    algorithm: Algorithm,
+    algorithm: Algorithm | None = None,
     *,
     steps: int = 100,
     seed: int = 0,
@@ -44,7 +45,8 @@ def minimize(
 
     Args:
         problem: the two losses, their data and the start.
-        algorithm: one of `bilevel.algorithms`.
+        algorithm: one of `bilevel.algorithms`; None takes the one that `bilevel.chosen` names for
+            the problem, which needs no number.
         steps: K, the number of outer steps in all.
         seed: of all random choices. The same seed gives the same bits.
         callbacks: called with a `Progress` after each outer step; one that returns True ends the
@@ -86,7 +88,9 @@ def minimize(
         (tensor([0.5000, 0.5000]), 'converged')
     """
     instance("problem", problem, Problem, "bilevel.Problem(...)")
-    instance("algorithm", algorithm, Algorithm, "bilevel.algorithms.AIDBiO()")
+    if algorithm is not None:
+        instance("algorithm", algorithm, Algorithm, "bilevel.algorithms.AIDBiO()")
+    algorithm = chosen(problem, algorithm)
     instance("metrics", metrics or {}, Mapping, "{'name': function of x and y}")
     instance("callbacks", callbacks, Iterable, "[function of a Progress]")
     natural("seed", seed)

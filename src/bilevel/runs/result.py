@@ -50,7 +50,7 @@ class Result(Record):
             >>> problem = bilevel.Problem(
             ...     outer=lambda x, y: (y**2).sum(), inner=lambda x, y: ((y - x) ** 2).sum(),
             ...     x0=torch.ones(1), y0=torch.zeros(1))
-            >>> algorithm = bilevel.algorithms.AIDBiO()
+            >>> algorithm = bilevel.algorithms.AIDBiO(outer_lr=0.1)
             >>> first = bilevel.minimize(problem, algorithm, steps=3)
             >>> second = bilevel.minimize(problem, algorithm, steps=5, after=first.past)
             >>> whole = bilevel.minimize(problem, algorithm, steps=5)

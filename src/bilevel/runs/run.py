@@ -150,7 +150,7 @@ class Run:
         # Before the limits: the last step may be the one that ran away.
         if growth := divergence(self._history):
             return self._diverged(growth)
-        status = self.limits.reached(self._past())
+        status = Status.STALLED if report.stuck else self.limits.reached(self._past())
         if self.limits.is_met(self._history[-1]):
             last = status is not None
             if last or self.limits.is_worth_a_look(self._history):

@@ -14,11 +14,13 @@ class Status(StrEnum):
 
     `CONVERGED` is a promise: the x that is returned was looked at with accurate solves, and its
     hypergradient is as small as asked. `DOUBTFUL` says that the estimate was small enough, but
-    that look did not confirm it.
+    that look did not confirm it. `STALLED` says that the method finds no lower Φ any more: x is
+    as good as its solves and the precision allow, which may be a solution or not.
     """
 
     CONVERGED = "converged"
     DOUBTFUL = "doubtful"
+    STALLED = "stalled"
     STEP_LIMIT = "step_limit"
     TIME_LIMIT = "time_limit"
     STOPPED = "stopped"
@@ -30,6 +32,8 @@ _WHAT = {
     Status.CONVERGED: "The hypergradient's norm {norm:.3g} is at most the tolerance {tol:.3g}.",
     Status.DOUBTFUL: "The estimated hypergradient's norm {norm:.3g} is at most the tolerance "
     "{tol:.3g}, but this cannot be trusted.",
+    Status.STALLED: "After {steps} steps no lower point is found along the hypergradient, whose "
+    "norm is {norm:.3g}.",
     Status.STEP_LIMIT: "All {steps} steps were taken; the hypergradient's norm is {norm:.3g}.",
     Status.TIME_LIMIT: "The time was up after {steps} steps; the hypergradient's norm is "
     "{norm:.3g}.",

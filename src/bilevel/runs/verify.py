@@ -20,13 +20,13 @@ from bilevel.oracles.points import Oracle
 from bilevel.solvers.inner.base import InnerSolution, InnerStatus
 from bilevel.solvers.inner.newton_cg import NewtonCG
 from bilevel.solvers.linear.base import LinearStatus
-from bilevel.solvers.linear.cg import CG, if_known
+from bilevel.solvers.linear.cg import CG
+from bilevel.solvers.linear.curvature import Curvature
 
 _ABOUT = 1.1  # times the tolerance: what "at most the tolerance" may be off by
 _ROUNDS = 12
 _DROP = 1e-2  # what a round leaves of ‖∇y g‖
 _SETTLED = 0.1  # of the tolerance: how far ∇Φ may still move
-_INNER = NewtonCG(tol=1e-300, drop=_DROP, steps=50, preconditioner=if_known)
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,19 @@ def look(oracle: Oracle, x: Tensor, y: Tensor, tol: float, size: Callable[[Tenso
     """
     eps = float(torch.finfo(y.dtype).eps)
     # As accurate as the precision allows; a bound on the steps, as a singular system has no end.
-    careful = AID(CG(min(10 * len(y) + 100, 5000), max(1e-10, 10 * eps), if_known))
+    learned = Curvature()
+    careful = AID(CG(min(10 * len(y) + 100, 5000), max(1e-10, 10 * eps), learned))
+    newton = _newton(learned)
     streams = oracle.streams(0)
     # The first look is at the run's own y: how far ∇Φ moves from there shows how far y was off.
     solved = InnerSolution(y, InnerStatus.STEP_LIMIT, 0)
     before: Tensor | None = None
     for _ in range(_ROUNDS):
         found = careful.at(oracle, x, solved, None, streams)
-        problem = _problem(found.linear.status, found.linear.residual)
+        status = found.linear.status
+        if learned.is_unsolvable(oracle.outer(x, solved.y).gradient()[1]):
+            status = LinearStatus.NEGATIVE_CURVATURE
+        problem = _problem(status, found.linear.residual)
         if problem or not math.isfinite(norm(found.value)):
             return Seen(math.inf, solved.y, problem or "Values there are not finite.")
         # Judged by ∇Φ, not by ‖∇y g‖: only what reaches the hypergradient matters.
@@ -70,7 +75,7 @@ def look(oracle: Oracle, x: Tensor, y: Tensor, tol: float, size: Callable[[Tenso
         if moved <= _SETTLED * tol:
             break
         before, last = found.value, solved
-        solved = _INNER.solve(oracle, x, solved.y, streams)
+        solved = newton.solve(oracle, x, solved.y, streams)
         if solved.steps == 0 or solved.status is InnerStatus.STALLED:
             # As near to y*(x) as rounding allows: nothing more can be found out.
             solved = solved if solved.steps else last
@@ -87,9 +92,13 @@ def look(oracle: Oracle, x: Tensor, y: Tensor, tol: float, size: Callable[[Tenso
 def outer_value(oracle: Oracle, x: Tensor, y: Tensor) -> float:
     """Φ(x) as far as it can be found from y; infinite where it has no value."""
     # A diverged y says nothing of Φ: the inner problem is solved from it first.
-    solved = _INNER.solve(oracle, x, y, oracle.streams(0))
+    solved = _newton(Curvature()).solve(oracle, x, y, oracle.streams(0))
     value = float(oracle.outer(x, solved.y).value())
     return value if math.isfinite(value) else math.inf
+
+
+def _newton(learned: Curvature) -> NewtonCG:
+    return NewtonCG(tol=1e-300, drop=_DROP, steps=50, preconditioner=learned)
 
 
 def _problem(status: LinearStatus, residual: float | None) -> str:

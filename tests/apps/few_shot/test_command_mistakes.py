@@ -143,7 +143,9 @@ def test_a_training_whose_checkpoints_are_all_damaged_is_refused(
 ) -> None:
     (file,) = (started / "checkpoint").iterdir()
     file.write_bytes(file.read_bytes()[:-100])
-    assert_refused(few_shot, "no checkpoint in run/checkpoint is whole: delete the folder", *SMALL)
+    assert_refused(
+        few_shot, "no checkpoint in run/checkpoint is whole: choose another folder", *SMALL
+    )
 
 
 @pytest.mark.parametrize("file", ["settings.json", "last.pt"])

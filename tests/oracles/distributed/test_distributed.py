@@ -56,7 +56,9 @@ def together(request, tmp_path_factory):
 def test_every_run_ends_as_on_one_process(name, alone, together):
     one, many = alone[name], together[name]
     assert many["status"] == one["status"]
-    if "from_oracle" not in name:  # the mean of the processes' inverses is another preconditioner
+    # The mean of the processes' inverses is another preconditioner; and where steps are tried until
+    # Φ falls no more, the last digits decide how often.
+    if not name.startswith(("preconditioned, from_oracle", "aid-qn", "anchored-aid")):
         assert many["counts"] == one["counts"]
     for key in ("x", "y", "hypergradient"):
         assert relative(many[key], one[key]) < 1e-10

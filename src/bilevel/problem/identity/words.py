@@ -11,6 +11,7 @@ import functools
 import inspect
 import random
 import re
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
@@ -19,7 +20,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor, nn
 
@@ -27,7 +27,8 @@ from bilevel.problem.identity.code import constants_of, digest_of_code
 from bilevel.problem.identity.digests import digest_of_rows, digest_of_tensor, digest_of_text
 from bilevel.problem.identity.held import parts_of
 from bilevel.problem.identity.own import is_own_code, is_own_module, package_of, version_of
-from bilevel.problem.sources import Source
+from bilevel.problem.sources import Source, as_source
+from bilevel.problem.stored.base import StoredRows
 
 Identity = dict[str, str]  # by name, such as "inner_lr": "0.1"
 Known = dict[int, tuple[str, Any]]  # with the value: a dead one's id is used again
@@ -88,6 +89,8 @@ def _described(
     value: Any, known: Known
 ) -> tuple[Iterable[tuple[str, str]], Iterable[tuple[str, Any]]]:
     """Words for a value, by what is to be put behind its name, and its parts."""
+    if isinstance(value, StoredRows):
+        value = as_source("rows", value)
     if isinstance(value, Source):
         made = value.made_of()
         return ([("", _rows(value))], ()) if made is None else ((), [("made of", made)])
@@ -96,7 +99,7 @@ def _described(
             return [("", f"{value.shape} objects")], [("entries", value.ravel().tolist())]
         shape = "×".join(map(str, value.shape)) or "1"
         return [("", f"{shape} numbers with digest {digest_of_tensor(value)}")], ()
-    if scipy.sparse.issparse(value):
+    if _is_sparse(value):
         # Not all attributes: SciPy keeps there whether it has looked at the order.
         parts = [(name, getattr(value, name)) for name in _SPARSE if hasattr(value, name)]
         return [("", class_name(value))], parts
@@ -113,6 +116,12 @@ def _described(
     if inspect.isroutine(value) or inspect.isclass(value):
         return _function(value), parts_of(value)
     return _object(value)
+
+
+def _is_sparse(value: Any) -> bool:
+    # Whoever has such a matrix has imported SciPy's part; nobody else should have to.
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(value))
 
 
 def _rows(source: Source) -> str:

@@ -10,7 +10,7 @@ import scipy  # its parts are loaded when first used
 import torch
 from torch import Tensor
 
-from bilevel.arguments import positive, positive_integer
+from bilevel.arguments import non_negative, positive, positive_integer
 from bilevel.oracles.points import Oracle
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
@@ -18,13 +18,14 @@ from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
 
 @dataclass(frozen=True)
 class LBFGS(InnerSolver):
-    """Quasi-Newton steps until ‖∇y g(x, y)‖ ≤ tol.
+    """Quasi-Newton steps until ‖∇y g(x, y)‖ ≤ tol, or a given part of what it was.
 
     SciPy's L-BFGS-B without bounds, in double precision on the CPU; the gradients are computed
     in the problem's own dtype.
 
     Args:
         tol: where to stop, in the norm of the gradient.
+        drop: stop also when that norm is at most this part of what it was; 0 never does.
         steps: the most steps that are taken.
         memory: how many pairs of differences are kept.
 
@@ -34,14 +35,17 @@ class LBFGS(InnerSolver):
     tol: float = 1e-6
     steps: int = 1000
     memory: int = 10
+    drop: float = 0.0
 
     def __post_init__(self) -> None:
         positive("tol", self.tol)
+        non_negative("drop", self.drop)
         positive_integer("steps", self.steps)
         positive_integer("memory", self.memory)
 
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
-        search = _Search(oracle, x, y, self.tol)
+        search = _Search(oracle, x, y)
+        search.goal = max(self.tol, self.drop * search.gradient_norm)
         if search.gradient_norm <= self.tol:
             return InnerSolution(y, InnerStatus.CONVERGED, 0, search.gradient_norm)
         found = scipy.optimize.minimize(
@@ -61,7 +65,7 @@ class LBFGS(InnerSolver):
         )
         # The last point that was evaluated need not be the one that SciPy returns.
         search.evaluate(found.x)
-        if search.gradient_norm <= self.tol:
+        if search.gradient_norm <= search.goal:
             status = InnerStatus.CONVERGED
         elif found.nit >= self.steps:
             status = InnerStatus.NOT_CONVERGED
@@ -73,8 +77,8 @@ class LBFGS(InnerSolver):
 class _Search:
     """Between SciPy's arrays and the oracle's tensors."""
 
-    def __init__(self, oracle: Oracle, x: Tensor, y: Tensor, tol: float) -> None:
-        self._oracle, self._x, self._like, self._tol = oracle, x, y, tol
+    def __init__(self, oracle: Oracle, x: Tensor, y: Tensor) -> None:
+        self._oracle, self._x, self._like, self.goal = oracle, x, y, 0.0
         self.point: np.ndarray[Any, Any] = y.double().cpu().numpy()
         self._seen: np.ndarray[Any, Any] | None = None
         self.evaluate(self.point)
@@ -93,5 +97,5 @@ class _Search:
         return self._answer
 
     def stop_when_small(self, intermediate_result: scipy.optimize.OptimizeResult) -> None:
-        if self.gradient_norm <= self._tol:
+        if self.gradient_norm <= self.goal:
             raise StopIteration

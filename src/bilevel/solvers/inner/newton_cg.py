@@ -13,21 +13,27 @@ from bilevel.numerics.vectors import dot, norm
 from bilevel.oracles.points import Oracle
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
+from bilevel.solvers.linear.base import LinearStatus
 from bilevel.solvers.linear.cg import CG, Preconditioner
 from bilevel.solvers.linear.inner_hessian import InnerHessian
+from bilevel.solvers.linear.settled_cg import SettledCG
 
 _SUFFICIENT = 1e-4  # Armijo's constant
 _HIDDEN = 1e-6  # a relative rise of g that rounding may explain
 _HALVINGS = 40
+_LONGER = 20
 
 
 @dataclass(frozen=True)
 class NewtonCG(InnerSolver):
     """y ← y + t d with ∇²y g d ≈ −∇y g by CG, until ‖∇y g(x, y)‖ ≤ tol.
 
-    t starts at 1 and is halved until g decreases enough (Armijo). CG stops at the relative
-    residual min(½, √(‖∇y g‖/‖∇y g₀‖)), which makes the convergence superlinear; with `drop`,
-    at half of what is left to go, if that is more.
+    t starts at 1 and is halved until g decreases enough (Armijo). CG leaves a part of
+    min(0.3, √(‖∇y g‖/‖∇y g₀‖)/3) of its error, which makes the convergence superlinear; with
+    `drop`, a third of what is left to go, if that is more. Its error is measured in the energy norm
+    (`bilevel.linear.SettledCG`), which sees small curvature beside large penalties. Where CG meets
+    a direction without positive curvature, y goes down along it, four times as far again as long
+    as g falls: from a saddle or a ridge into a valley.
 
     Args:
         tol: where to stop, in the norm of the gradient.
@@ -59,36 +65,46 @@ class NewtonCG(InnerSolver):
             gradient = hessian.full.gradient()
             size = norm(gradient)
             start = start or size
-            goal = max(self.tol, self.drop * start)
-            if size <= goal:
+            if size <= max(self.tol, self.drop * start):
                 return InnerSolution(y, InnerStatus.CONVERGED, step, size)
-            if size > useful:  # the last step was lost in rounding
-                return InnerSolution(y, InnerStatus.STALLED, step, size)
-            if step == self.steps:
+            if not math.isfinite(size) or step == self.steps:
                 break
             # Far from the solution a rough direction will do; solving beyond the goal is wasted.
-            forcing = min(0.5, max((size / start) ** 0.5, self.drop * start / size / 2))
-            cg = CG(self.cg_steps, forcing, self.preconditioner)
-            direction = cg.solve(hessian, -gradient).v
-            slope = dot(gradient, direction)
+            forcing = min(0.3, max((size / start) ** 0.5 / 3, self.drop * start / size / 3))
+            cg = SettledCG(forcing, self.cg_steps, self.preconditioner)
+            solved = cg.solve(hessian, -gradient)
+            direction, slope = solved.v, dot(gradient, solved.v)
             if not slope < 0:  # CG met negative curvature at once
                 direction, slope = -gradient, -(size**2)
+            # What the last step could not confirm by a lower g, it must have by a lower decrement
+            # −g'd = ‖y − y*‖²_H: else it was lost in rounding. Not by ‖∇y g‖, where the rounding
+            # of one stiff entry may hide all others.
+            if -slope > useful:
+                return InnerSolution(y, InnerStatus.STALLED, step, size)
             # Known from the line search, except at the start.
             value = float(oracle.inner(x, y).value()) if value is None else value
-            moved = _line_search(oracle, x, y, direction, slope, value)
+            further = solved.status is LinearStatus.NEGATIVE_CURVATURE
+            moved = _line_search(oracle, x, y, direction, slope, value, further)
             if moved is None:
                 return InnerSolution(y, InnerStatus.STALLED, step, size)
-            # Values cannot confirm such a step: it was useful only if it halves the gradient.
             hidden = -slope <= _rounding(value, y)
-            useful = size / 2 if hidden else math.inf
+            useful = -slope / 4 if hidden else math.inf
             y, value = moved
-        return InnerSolution(y, InnerStatus.NOT_CONVERGED, self.steps, size)
+        return InnerSolution(y, InnerStatus.NOT_CONVERGED, step, size)
 
 
 def _line_search(
-    oracle: Oracle, x: Tensor, y: Tensor, direction: Tensor, slope: float, value: float
+    oracle: Oracle,
+    x: Tensor,
+    y: Tensor,
+    direction: Tensor,
+    slope: float,
+    value: float,
+    further: bool,
 ) -> tuple[Tensor, float] | None:
     """y + t d with enough decrease and g there, where a rise within rounding counts as none.
+
+    With `further`, t = 1 has no meaning, and longer steps are tried as long as g falls.
 
     Near the solution the terms of g may round by more than its value shows, but its slope stays
     exact: there the whole step is judged by the approximate Wolfe condition of Hager & Zhang
@@ -100,13 +116,28 @@ def _line_search(
         there = float(oracle.inner(x, trial).value())
         rise = there - value
         if rise <= _SUFFICIENT * t * slope + rounding:
-            return trial, there
+            return (
+                _furthest(oracle, x, y, direction, there) if further and t == 1 else (trial, there)
+            )
         if t == 1 and rise <= _HIDDEN * abs(value):
             slope_there = dot(oracle.inner(x, trial).gradient(), direction)
             if slope_there <= (2 * _SUFFICIENT - 1) * slope:
                 return trial, there
         t /= 2
     return None
+
+
+def _furthest(
+    oracle: Oracle, x: Tensor, y: Tensor, direction: Tensor, value: float
+) -> tuple[Tensor, float]:
+    """y + 4^n d and g there, for the largest n up to which g falls."""
+    t = 1.0
+    for _ in range(_LONGER):
+        there = float(oracle.inner(x, y.add(direction, alpha=4 * t)).value())
+        if not there < value - _rounding(value, y):
+            break
+        t, value = 4 * t, there
+    return y.add(direction, alpha=t), value
 
 
 def _rounding(value: float, y: Tensor) -> float:

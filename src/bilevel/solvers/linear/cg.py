@@ -102,7 +102,7 @@ class CG(LinearSolver):
         # Relative to ‖b‖, and never below rounding, where the recursion only adds noise.
         goal = scale * max(self.tol, torch.finfo(b.dtype).eps)
         step, residual = 0, scale
-        iterates = conjugate_gradients(hessian, b, v0, precondition)
+        iterates = conjugate_gradients(hessian.product, b, v0, precondition)
         for step, (v, residual, _) in enumerate(iterates):
             if residual <= goal:
                 return LinearSolution(v, LinearStatus.CONVERGED, step, residual)
@@ -122,30 +122,40 @@ def inverse(given: Preconditioner | None, hessian: Hessian, b: Tensor) -> Apply:
 
 
 def conjugate_gradients(
-    hessian: Hessian, b: Tensor, v0: Tensor | None, precondition: Apply
+    product: Apply,
+    b: Tensor,
+    v0: Tensor | None,
+    precondition: Apply,
+    flat: float = math.inf,
 ) -> Iterator[tuple[Tensor, float, float]]:
     """v, ‖b − H v‖ and ‖last step‖²_H after 0, 1, 2, ... steps from v0 (zero if None).
 
-    ‖v* − v‖²_H is the sum of ‖step‖²_H over the steps to come. It ends only where p'Hp ≤ 0. v is
-    overwritten by the next step: copy it to keep it.
+    ‖v* − v‖²_H is the sum of ‖step‖²_H over the steps to come. It ends only where p'Hp ≤ 0, or
+    where a step is more than `flat` times the shortest, in units of p: there the curvature is as
+    much smaller. v is overwritten by the next step: copy it to keep it.
     """
     v = empty_like(b).zero_() if v0 is None else copy_of(v0)
-    r = copy_of(b) if v0 is None else b - hessian.product(v0)
+    r = copy_of(b) if v0 is None else b - product(v0)
     rr = dot(r, r)
     yield v, math.sqrt(rr), 0.0
     z = precondition(r)
     # p is overwritten below, and z may be r. Without a preconditioner r'z is r'r.
     p, rz = copy_of(z), rr if z is r else dot(r, z)
+    shortest = math.inf
     while True:
-        Hp = hessian.product(p)
+        Hp = product(p)
         curvature = dot(p, Hp)
         if not curvature > 0:  # nor where a product is not a number: more steps would not help
             return
-        v.add_(p, alpha=rz / curvature)
+        alpha = rz / curvature
+        shortest = min(shortest, alpha)
+        if alpha > flat * shortest:
+            return
+        v.add_(p, alpha=alpha)
         # By recursion: b − H v itself would cost a second product in each step.
-        r.sub_(Hp, alpha=rz / curvature)
+        r.sub_(Hp, alpha=alpha)
         rr = dot(r, r)
-        yield v, math.sqrt(rr), rz * rz / curvature
+        yield v, math.sqrt(rr), rz * alpha
         z = precondition(r)
         rz_before, rz = rz, rr if z is r else dot(r, z)
         # In place: long vectors are passed over once, and no memory is asked for.

@@ -15,10 +15,11 @@ from bilevel.solvers.updates.base import Look, Memory, Update
 class AdaptiveStep(Update):
     """x ← x − ∇Φ/L, where L is doubled when f rose too much and shrunk by 5 % when it fell.
 
-    The first L is ‖∇Φ‖/√p. If f at the new point exceeds f at the last by more than the
-    inexact solves explain, the last step is undone and L doubled. If it surely fell by at
-    least what a step of size 1/L should give, L shrinks. An inner solution with gradient ∇y g
-    leaves f wrong by v'∇y g to first order, and both values are doubted by that much.
+    The first L is ‖∇Φ‖/√p. If f at the new point exceeds f at the last by more than the inexact
+    solves explain, or surely fell by less than a tenth of what a step of size 1/L should give,
+    the last step is undone and L doubled. If it surely fell by that much, L shrinks. An inner
+    solution with gradient ∇y g leaves f wrong by v'∇y g to first order, and both values are doubted
+    by that much.
 
     Args:
         epsilon: ε_k, what the solves of this step were asked for.
@@ -41,7 +42,11 @@ class AdaptiveStep(Update):
         either = memory["doubt"] + doubt + 10 * torch.finfo(point.dtype).eps * abs(before)
         # ‖∇Φ‖²/(2L): what a step of 1/L takes off a parabola of curvature L.
         expected = 0.5 * memory["slope"] * memory["length"]
-        if value > before + either + self.epsilon * memory["length"]:
+        rose = value > before + either + self.epsilon * memory["length"]
+        # A step that surely gained next to nothing has overshot, too: else x may go to and fro
+        # between two points of equal f for ever.
+        gained = value <= before - 0.1 * expected or either > 0.1 * expected
+        if rose or not gained:
             # From the x before, along its own hypergradient: that of the rejected x is dropped.
             undone = {**memory, "L": 2 * L, "length": memory["length"] / 2}
             return memory["x"] - memory["h"] / undone["L"], undone

@@ -1,0 +1,287 @@
+"""Anchored AID: quasi-Newton steps on a few rows, corrected and judged by rare looks at many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from bilevel.algorithms.contract import Algorithm, Report, State
+from bilevel.algorithms.registry import named, register
+from bilevel.algorithms.tried_steps import Evaluation, TriedSteps
+from bilevel.hypergradients.base import Stand
+from bilevel.numerics.vectors import norm
+from bilevel.oracles.corrected import Corrected, Look, Sample
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import Cost
+from bilevel.oracles.views import View
+from bilevel.problem.sampling import first_of
+
+_LEAST, _PER_Y, _MOST = 400, 32, 1 / 8  # the first sample: rows, rows per entry of y, at most
+_SMALL = 4096  # up to this many rows all of them are cheap: no share is the most
+_ALL = 0.25  # a sample of more than this share of the rows is not worth its error
+_WIDE = 16  # looks are at this many times the rows of the sample, until noise hides h
+_GROWTH = 4  # of the sample, or of the looks, when it is found to be too small
+_AIM = 0.1  # a run on the sample ends where ‖h‖ has fallen to this part
+_RUN = 200  # or after this many steps
+_KNOWN = 0.5  # the part of the promised fall by which Φ may be uncertain
+_FOREIGN = 0.5  # the part of h that the sample may know nothing of: more, and x belongs to rows
+_POOR, _PATIENCE = 0.5, 2  # less than this part of the promise, so often: the sample is too small
+_DENSE = 250  # up to this size the sample's H is built at once
+
+
+@cache
+def _rule() -> TriedSteps:
+    """The deterministic rule, on a model: a look follows, so that rough solves will do."""
+    return cast(TriedSteps, named("aid-qn").make(drop=0.1, first=0.1))
+
+
+@cache
+def _exact() -> TriedSteps:
+    return cast(TriedSteps, named("aid-qn").make())
+
+
+@register(
+    "anchored-aid",
+    paper="our own; SVRG's correction (Johnson & Zhang, 2013) of L = f − ⟨v, ∇y g⟩",
+    cost="as the accuracy of each tried step needs, on few rows; one of each per look at many",
+    demo={},
+    steps=30,
+)
+@dataclass(frozen=True, kw_only=True)
+class AnchoredAID(Algorithm):
+    """For sums of many rows: steps, lengths and curvature are found on a few rows.
+
+    A look gives L = f − ⟨v, ∇y g⟩ and its gradient on many rows at one point, without an inner
+    solve. The losses of a small sample, with linear terms that make value and gradient those of
+    the look, are then minimised by `AIDQN`. The next look takes or rejects the end by Φ, and tells
+    whether so few rows will do: the sample grows if Φ fell by less than promised, the looks if
+    their noise hides ∇Φ. Where a quarter of the rows would be needed, or x has entries for single
+    rows, it is `AIDQN` on all of them. There is nothing to choose.
+
+    Example:
+        >>> import torch, bilevel
+        >>> rows = torch.randn(20000, 2, generator=torch.Generator().manual_seed(0)).double()
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y, batch: ((y - batch.data) ** 2).mean(),
+        ...     inner=lambda x, y, batch: ((y - x - batch.data) ** 2).mean(),
+        ...     x0=torch.ones(2).double(), y0=torch.zeros(2).double(),
+        ...     outer_data=rows, inner_data=rows)
+        >>> result = bilevel.minimize(problem, bilevel.algorithms.AnchoredAID(), steps=20, tol=1e-6)
+        >>> str(result.status), bool(result.x.norm() < 1e-6)  # x* = 0
+        ('converged', True)
+    """
+
+    def init(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> State:
+        n = max(oracle.inner_rows or 0, oracle.outer_rows or 0)
+        share = max(_LEAST, _PER_Y * len(y0)) / max(n, 1)
+        share = share if n <= _SMALL or share < _MOST else _MOST
+        built = {"slow": 2.0 * len(y0)} if len(y0) <= _DENSE else {}
+        none = x0.new_zeros(0, len(x0))
+        start = State(
+            0, {"x": x0.clone(), "y": y0.clone()}, {"x": {"s": none, "z": none}, "v": built}
+        )
+        return replace(start, measured={"share": share, "wide": min(1.0, _WIDE * share)})
+
+    def step(self, view: View, state: State) -> tuple[State, Report]:
+        if state.measured["share"] > _ALL:
+            return _rule().step(view, state)
+        at = _Rows(view.whole, state)
+        if "look h" not in state.points:
+            state = at.first(state)
+        look = _kept(state)
+        if not look.is_finite:
+            return self._on_all_rows(state, look.h)
+        model = at.model(look, state.measured.get("radius", math.inf))
+        here = at.solve(model, look.x, look.y, look.v, state.memory["v"])
+        if not here.is_finite:
+            return at.grown(state), Report(look.h, norm(look.h), noisy=True)
+        if state.step == 0 and model.foreign > _FOREIGN * norm(here.h):
+            return self._on_all_rows(state, here.h)
+        noise = at.noise(here, state.memory["v"])
+        report = Report(here.h, norm(here.h), here.solves, noisy=noise > 0)
+        known = _with_solution(state, here)
+        if norm(here.h) <= 2 * noise:  # hidden: look at more rows, at the same x
+            return at.wider(known), report
+        ended = at.descend(model, here, state)
+        promised = here.value - ended.end.value
+        if not promised > 0:
+            return at.grown(known), report
+        if abs(here.value - look.L) > _KNOWN * promised:
+            return at.again(state, known, abs(here.value - look.L)), report
+        return at.judge(known, here, ended, promised), report
+
+    def _on_all_rows(self, state: State, h: Tensor) -> tuple[State, Report]:
+        after = _without_look(state, share=1.0, wide=1.0)
+        return replace(after, step=state.step + 1), Report(h, norm(h), noisy=True)
+
+    def price(self, k: int) -> Cost:
+        return Cost(None, None, None, None)
+
+
+class _Ended(NamedTuple):
+    """Where a run on the model ended, how far that is, and what it has learned."""
+
+    end: Evaluation
+    length: float
+    state: State
+
+
+class _Rows:
+    """What one step does on the rows of its sample and of its looks."""
+
+    def __init__(self, oracle: Oracle, state: State) -> None:
+        self._oracle, self._streams = oracle, oracle.streams(state.step)
+        self.share, self.wide = state.measured["share"], state.measured["wide"]
+        self._sample = self._of(self.share)
+
+    def _of(self, share: float) -> Oracle:
+        if share >= 1:
+            return self._oracle
+        totals = (self._oracle.inner_rows, self._oracle.outer_rows)
+        return Sample(self._oracle, *(first_of(self._oracle.seed, n, share) for n in totals))
+
+    def first(self, state: State) -> State:
+        """The look of a state that has none: at the start on the solution of the sample."""
+        if "v" not in state.points:
+            found = self.solve(self._sample, state.x, state.y, None, state.memory["v"])
+            if found.is_finite:
+                state = _with_solution(state, found)
+        v = state.points.get("v", torch.zeros_like(state.y))
+        return _with_look(state, self.look(state.x, state.y, v))
+
+    def look(self, x: Tensor, y: Tensor, v: Tensor) -> Look:
+        return Look.at(self._of(self.wide), x, y, v)
+
+    def model(self, look: Look, radius: float) -> Corrected:
+        return Corrected(self._sample, look, radius)
+
+    def solve(
+        self, oracle: Oracle, x: Tensor, y: Tensor, v: Tensor | None, learned: Mapping[str, Any]
+    ) -> Evaluation:
+        """Φ and ∇Φ of a sample or a model, accurately: they cost next to nothing."""
+        return _exact().evaluate(oracle, Stand(x, y, v, learned), math.inf, self._streams)
+
+    def noise(self, here: Evaluation, learned: Mapping[str, Any]) -> float:
+        """How far h of the rows looked at may be from that of all rows.
+
+        h of the sample differs from it by σ√(1/S − 1/A), which tells σ; and A rows are off by
+        σ√(1/A − 1/n).
+        """
+        if self.wide >= 1:
+            return 0.0
+        own = self.solve(self._sample, here.x, here.y, here.v, learned)
+        part = math.sqrt((1 / self.wide - 1) / (1 / self.share - 1 / self.wide))
+        return norm(own.h - here.h) * part if own.is_finite else math.inf
+
+    def descend(self, model: Corrected, here: Evaluation, state: State) -> _Ended:
+        """The deterministic rule on the model, not further than the radius."""
+        radius, goal = state.measured.get("radius", math.inf), _AIM * norm(here.h)
+        points = {"x": here.x, "y": here.y, "v": here.v}
+        at = State(0, points, {"x": state.memory["x"], "v": dict(here.memory)})
+        view = View.of(model)
+        for _ in range(_RUN):
+            at, report = _rule().step(view, at)
+            far = norm(at.x - here.x) > radius
+            if report.stuck or far or ("h" in at.points and norm(at.points["h"]) <= goal):
+                break
+        d = at.x - here.x
+        length = norm(d)
+        short = min(1.0, radius / length) if length else 1.0
+        x = here.x.add(d, alpha=short)
+        end = self.solve(model, x, at.y, at.points["v"], at.memory["v"])
+        if not end.is_finite:
+            end = here
+        return _Ended(end, short * length, at)
+
+    def judge(self, state: State, here: Evaluation, ended: _Ended, promised: float) -> State:
+        """The state after a look at the end of a run: there, if Φ fell as promised; else here."""
+        end, length = ended.end, ended.length
+        radius = state.measured.get("radius", math.inf)
+        hold = max(2 * length, radius) if radius < math.inf else 2 * length
+        y, v, there = end.y, end.v, None
+        for _ in range(2):
+            look = self.look(end.x, y, v)
+            if not look.is_finite or look.L - here.value > 3 * promised:
+                break
+            found = self.solve(self.model(look, hold), look.x, y, v, ended.state.memory["v"])
+            if not found.is_finite:
+                break
+            if abs(found.value - look.L) <= _KNOWN * promised:
+                there = found
+                break
+            y, v = found.y, found.v
+        fall = -math.inf if there is None else here.value - there.value
+        eps = float(torch.finfo(here.x.dtype).eps)
+        rounding = 20 * eps * abs(here.value)
+        poor = state.measured.get("poor", 0.0) + 1 if fall < _POOR * promised else 0.0
+        measured = {**state.measured, "poor": poor}
+        if there is not None and fall >= 1e-4 * promised - rounding:
+            if fall > _POOR * promised and radius < math.inf:
+                measured["radius"] = max(radius, 4 * length)
+            memory = {"x": ended.state.memory["x"], "v": dict(there.memory)}
+            state = _with_look(replace(state, memory=memory, measured=measured), look)
+            state = _with_solution(replace(state, points={**state.points, "x": look.x}), there)
+        else:
+            measured["radius"] = length / 4
+            none = {name: kept[:0] for name, kept in state.memory["x"].items()}
+            memory = {**state.memory, "x": none}
+            state = replace(state, memory=memory, measured=measured)
+        if poor >= _PATIENCE:
+            return self.grown(replace(state, measured={**state.measured, "poor": 0.0}))
+        return replace(state, step=state.step + 1)
+
+    def grown(self, state: State) -> State:
+        """A larger sample; if the looks are at more rows too, the last one is void."""
+        share = self.share * _GROWTH
+        wide = min(1.0, max(self.wide, _WIDE * share))
+        if share > _ALL or self.wide < 1:
+            state = _without_look(state, share=share, wide=wide)
+        else:
+            state = replace(state, measured={**state.measured, "share": share})
+        return replace(state, step=state.step + 1)
+
+    def wider(self, state: State) -> State:
+        wide = min(1.0, self.wide * _GROWTH)
+        return replace(_without_look(state, share=self.share, wide=wide), step=state.step + 1)
+
+    def again(self, before: State, known: State, moved: float) -> State:
+        """Φ was not known at the look: look again where the model's solution is, or grow."""
+        asked = before.measured.get("asked", math.inf)
+        if moved > asked / 4:  # the last look at the same x did not help
+            return self.grown(_but(known, asked=math.inf))
+        after = _without_look(known, share=self.share, wide=self.wide)
+        return replace(_but(after, asked=moved), step=known.step + 1)
+
+
+def _with_look(state: State, look: Look) -> State:
+    points = {"look y": look.y, "look v": look.v}
+    gradients = {"look h": look.h, "look r": look.r, "look g": look.g}
+    after = replace(state, points={**state.points, **points, **gradients})
+    return _but(after, **{"look f": look.f, "asked": math.inf})
+
+
+def _kept(state: State) -> Look:
+    p = state.points
+    f = state.measured["look f"]
+    return Look(p["x"], p["look y"], p["look v"], f, p["look h"], p["look r"], p["look g"])
+
+
+def _without_look(state: State, **measured: float) -> State:
+    points = {name: point for name, point in state.points.items() if not name.startswith("look ")}
+    return _but(replace(state, points=points), **measured)
+
+
+def _with_solution(state: State, found: Evaluation) -> State:
+    """y and v of the sample's solution, and what was learned of its H."""
+    points = {**state.points, "y": found.y, "v": found.v}
+    return replace(state, points=points, memory={**state.memory, "v": dict(found.memory)})
+
+
+def _but(state: State, **measured: float) -> State:
+    return replace(state, measured={**state.measured, **measured})

@@ -1,0 +1,97 @@
+"""A preconditioner that follows x: the oracle's, or H itself once CG was found to be slow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bilevel.numerics.vectors import norm
+from bilevel.solvers.linear.base import Hessian
+from bilevel.solvers.linear.cg import Apply, if_known
+
+_DENSE = 1000  # up to this many unknowns H may be built and factorised
+_PATIENCE = 2  # times the unknowns: so many steps of CG are what building H costs
+_FREE = 3  # steps of a solve that no preconditioner would spare
+_TINY = 1e-13  # eigenvalues below this part of the largest are none, and are raised to it
+_INSIDE = 1e-6  # the part of b that may lie along flat directions by rounding
+
+
+class Curvature:
+    """What the solves of a run learn of H, for `CG(preconditioner=...)`.
+
+    It begins with none, or for more than 1,000 unknowns with the oracle's own approximate inverse.
+    Once CG has taken 2q steps in all for q unknowns, H is built by q products with unit vectors,
+    scaled to a unit diagonal and factorised. It then serves at other x, too, until CG has again
+    wasted 2q steps.
+
+    Args:
+        memory: of an earlier one; `memory` gives it back as plain data.
+    """
+
+    def __init__(self, memory: Mapping[str, Any] | None = None) -> None:
+        kept = memory or {}
+        self._factor: Tensor | None = kept.get("factor")
+        self._flat: Tensor | None = kept.get("flat")
+        self._slow: float = kept.get("slow", 0.0)
+        self._learned = False  # at once, in the solves at this x
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        known = {} if self._factor is None else {"factor": self._factor, "flat": self._flat}
+        return {**known, "slow": self._slow}
+
+    def __call__(self, hessian: Hessian) -> Apply:
+        steps = 0
+
+        # CG applies it once per step, so that a solve counts itself.
+        def apply(r: Tensor) -> Tensor:
+            nonlocal steps
+            steps += 1
+            if steps == 1 and self._slow >= _PATIENCE * hessian.size:
+                self._build(hessian, r)
+            if self._factor is None:
+                self._slow += 1
+                return plain(r)
+            self._slow += steps > _FREE
+            return self._factor @ (self._factor.T @ r)
+
+        # A small system learns H itself, and then is the same on any number of processes: each of
+        # them has an approximate inverse for its own rows.
+        small = hessian.size <= _DENSE
+        plain: Apply = (lambda r: r) if small else if_known(hessian)
+        return apply
+
+    def learn(self, hessian: Hessian, like: Tensor) -> bool:
+        """Build H at once, unless it is too large or that was done not long ago: whether it was."""
+        if self._learned and self._slow < hessian.size:
+            return False
+        self._learned = True
+        return self._build(hessian, like)
+
+    def is_unsolvable(self, b: Tensor) -> bool:
+        """Whether b has a part along directions in which H, when it was built, had no curvature."""
+        if self._flat is None or not len(self._flat):
+            return False
+        return norm(self._flat @ b) > _INSIDE * norm(b)
+
+    def _build(self, hessian: Hessian, like: Tensor) -> bool:
+        self._slow = 0.0
+        if hessian.size > _DENSE:
+            return False
+        unit = torch.eye(hessian.size, dtype=like.dtype, device=like.device)
+        H = torch.stack([hessian.product(e) for e in unit])
+        if not bool(H.isfinite().all()):
+            return False
+        # Scaled to a unit diagonal: else a penalty of 1e14 would hide what has a curvature of 1e-3.
+        size = H.diagonal().abs()
+        scale = size.clamp(min=float(size.max()) * 1e-30 or 1.0).rsqrt()
+        values, vectors = torch.linalg.eigh(scale[:, None] * (H + H.T) / 2 * scale)
+        least = float(values.abs().max()) * _TINY or 1.0
+        directions = scale[:, None] * vectors
+        # WW' ≈ H⁻¹; the signs of H's eigenvalues are dropped, as a preconditioner must be positive.
+        self._factor = directions * values.abs().clamp(min=least).rsqrt()
+        self._flat = directions[:, values.abs() <= least].T / scale.max()
+        return True

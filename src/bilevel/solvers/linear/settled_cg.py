@@ -1,0 +1,92 @@
+"""Conjugate gradients that end by the error in the energy norm."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bilevel.arguments import fraction, positive_integer
+from bilevel.numerics.vectors import norm
+from bilevel.oracles.prices import Cost
+from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
+from bilevel.solvers.linear.cg import CG, Preconditioner, conjugate_gradients, if_known, inverse
+from bilevel.solvers.linear.curvature import Curvature
+
+_FLAT = 1e13  # of two curvatures: the smaller one is none
+
+
+@dataclass(frozen=True)
+class SettledCG(LinearSolver):
+    """CG until ‖v* − v‖_H is at most `drop` times what it was at the start, as far as one can tell.
+
+    ‖v* − v_n‖²_H is the sum of ‖step‖²_H over the steps to come (Hestenes & Stiefel). It is taken
+    to be below four times that of the last third of the steps: an estimate, not a bound. Unlike
+    the residual, this norm does not change when y is measured in other units, and it sees the
+    directions of little curvature beside penalties of any size.
+
+    A direction whose curvature is negative, or 1e-13 of the largest met, ends the solve as
+    "negative_curvature": the system has no solution that could be trusted. A `Curvature` may first
+    learn H itself, by which curvatures are then measured: a penalty of e^40 on one entry of y makes
+    all others seem flat, and they are not.
+
+    Args:
+        drop: the part of the first error that may be left.
+        steps: the most steps.
+        preconditioner: as in `bilevel.linear.CG`.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.linear import MatrixHessian, SettledCG
+        >>> H = torch.diag(torch.tensor([1e8, 1.0])).double()
+        >>> b = torch.tensor([1e8, 1.0]).double()
+        >>> SettledCG(0.01).solve(MatrixHessian(H), b).v
+        tensor([1., 1.], dtype=torch.float64)
+    """
+
+    drop: float = 0.01
+    steps: int = 1000
+    preconditioner: Preconditioner | None = if_known
+
+    def __post_init__(self) -> None:
+        fraction("drop", self.drop)
+        positive_integer("steps", self.steps)
+        CG(preconditioner=self.preconditioner)  # which checks it
+
+    def price(self, warm: bool) -> Cost:
+        return Cost(hv=None)
+
+    def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
+        found, near = self._run(hessian, b, v0), self.preconditioner
+        if not isinstance(near, Curvature):
+            return found
+        if found.status is LinearStatus.NEGATIVE_CURVATURE and near.learn(hessian, b):
+            found = self._run(hessian, b, v0)
+        if found.status is LinearStatus.CONVERGED and near.is_unsolvable(b):
+            return replace(found, status=LinearStatus.NEGATIVE_CURVATURE)
+        return found
+
+    def _run(self, hessian: Hessian, b: Tensor, v0: Tensor | None) -> LinearSolution:
+        scale = norm(b)
+        if not 0 < scale < math.inf:  # nothing to solve, or y has diverged: say so with v
+            v = torch.zeros_like(b) if scale == 0 else torch.full_like(b, math.nan)
+            status = LinearStatus.CONVERGED if scale == 0 else LinearStatus.NOT_CONVERGED
+            return LinearSolution(v, status, 0, scale)
+        rounding = 4 * float(torch.finfo(b.dtype).eps) * scale
+        near = inverse(self.preconditioner, hessian, b)
+        energies = list[float]()
+        step, residual = 0, scale
+        iterates = conjugate_gradients(hessian.product, b, v0, near, _FLAT)
+        for step, (v, residual, energy) in enumerate(iterates):
+            energies.append(energy)
+            if residual <= rounding or (step > 2 and self._is_settled(energies[1:])):
+                return LinearSolution(v, LinearStatus.CONVERGED, step, residual)
+            if step == self.steps:
+                return LinearSolution(v, LinearStatus.NOT_CONVERGED, step, residual)
+        return LinearSolution(v, LinearStatus.NEGATIVE_CURVATURE, step, residual)
+
+    def _is_settled(self, energies: list[float]) -> bool:
+        late = max(2, len(energies) // 3)
+        return sum(energies[-late:]) <= (self.drop / 2) ** 2 * sum(energies)
