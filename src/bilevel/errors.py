@@ -34,8 +34,10 @@ def quoted(value: Any) -> str:
     ("'label'", 80, '1.5')
     """
     # The repr of a long text would be a second copy of it.
-    if isinstance(value, str | bytes) and len(value) > 2 * _MOST:
+    if isinstance(value, str) and len(value) > 2 * _MOST:
         value = value[:_MOST] + value[-_MOST:]
+    elif isinstance(value, bytes):
+        value = value[:_MOST]
     return short(repr(value))
 
 
