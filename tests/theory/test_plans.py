@@ -245,3 +245,18 @@ GOOD = CONSTANTS["a quadratic"]
 )
 def test_wrong_arguments_are_quoted(provoke, error, text):
     assert_raises(provoke, error, text)
+
+
+def test_a_theorem_that_asks_for_more_rows_than_there_are_gets_all_of_them():
+    rows = torch.linspace(-1, 1, 40).double().view(20, 2)
+    problem = bilevel.Problem(
+        outer=lambda x, y, batch: ((y - batch.data) ** 2).mean(),
+        inner=lambda x, y, batch: ((y - x - batch.data) ** 2).mean(),
+        x0=torch.ones(2).double(),
+        y0=torch.zeros(2).double(),
+        outer_data=rows,
+        inner_data=rows,
+    )
+    algorithm = bilevel.theory.stocbio(problem, 0.1)
+    assert algorithm.batch["inner"] > 20
+    assert bilevel.minimize(problem, algorithm, steps=1).status == "step_limit"

@@ -9,6 +9,7 @@ from bilevel.arguments import instance
 from bilevel.numerics.vectors import norm
 from bilevel.oracles import Views
 from bilevel.problem.problem import Problem
+from bilevel.problem.sampling import AtMost
 from bilevel.solvers.inner.newton_cg import NewtonCG
 from bilevel.solvers.linear.cg import CG
 from bilevel.solvers.linear.inner_hessian import InnerHessian
@@ -37,8 +38,13 @@ def itd_bio(problem: Problem, epsilon: float) -> ITDBiO:
 
 
 def stocbio(problem: Problem, epsilon: float) -> StocBiO:
-    """stocBiO with the settings of Theorem 3 for a problem."""
-    return StocBiO(**plan_for(problem, "stocbio", epsilon).settings)
+    """stocBiO with the settings of Theorem 3 for a problem.
+
+    Where the theorem asks for more rows than there are, all of them serve: they have no noise.
+    """
+    settings = plan_for(problem, "stocbio", epsilon).settings
+    batch = {role: AtMost(size) for role, size in settings["batch"].items()}
+    return StocBiO(**{**settings, "batch": batch})
 
 
 def plan_for(problem: Problem, algorithm: str, epsilon: float) -> Plan:
