@@ -27,7 +27,8 @@ def ends(case: Case, algorithm: Algorithm | None, part: float) -> None:
     start, h, _ = truth(problem, problem.x0, problem.y0)
     tol = max(part * float(h.norm()), 1e-10)
     result = bilevel.minimize(problem, algorithm, steps=300, tol=tol)
-    end, h, _ = truth(problem, result.x, result.y)
+    x, y = problem.x_structure.flatten(result.x), problem.y_structure.flatten(result.y)
+    end, h, _ = truth(problem, x, y)
     assert end <= start + 1e-6 * abs(start)
     if case.name == "singular/outside":  # Φ is not defined
         assert result.status == "stalled"
