@@ -17,8 +17,8 @@ from .truth import truth
 QUICK = {
     case.name: case for case in cases() if not case.name.startswith(("ijcnn1", "softmax/clean,n"))
 }
-SUMS = {case.name: case for case in [*stochastic_cases()[::3], *large_cases()[:9:2]]}
-CHOSEN = [name for name in QUICK if "p300" not in name and "p1000" not in name][::3]
+SUMS = {case.name: case for case in [*stochastic_cases()[::5], *large_cases()[:9:4]]}
+CHOSEN = [name for name in QUICK if "p300" not in name and "p1000" not in name][::5]
 
 
 def ends(case: Case, algorithm: Algorithm | None, part: float) -> None:

@@ -46,8 +46,8 @@ def identity_of_problem(problem: Problem) -> Identity:
     losses = {"model": problem.model, "outer": problem.outer, "inner": problem.inner}
     if problem.start_of_y is not None:
         losses["y0 as a function"] = problem.start_of_y
-    # Rows may be made by a user's code, which may draw random numbers. One thread at a time: a module
-    # that is called has other tensors in the place of its parameters.
+    # Rows may be made by a user's code, which may draw random numbers. One thread at a time: a
+    # module that is called has other tensors in the place of its parameters.
     with _ONE, problem.untouched(seed=0):
         found |= words_of({"outer_data": problem.outer_data, "inner_data": problem.inner_data})
         before = words_of(losses)
