@@ -10,7 +10,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, Report, Solve, State
-from bilevel.arguments import Schedule, at, instance, positive
+from bilevel.arguments import Schedule, instance
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.hypergradients.parts import estimate_in_parts
 from bilevel.hypergradients.starts import GivenStart, Start
@@ -21,7 +21,7 @@ from bilevel.oracles.prices import Cost
 from bilevel.oracles.views import View
 from bilevel.solvers.inner.base import InnerSolver
 from bilevel.solvers.updates.base import Look, Update
-from bilevel.solvers.updates.descent import Descent
+from bilevel.solvers.updates.descent import asked_for
 from bilevel.solvers.updates.measured import MeasuredDescent
 
 
@@ -95,17 +95,7 @@ class DoubleLoop(Algorithm):
 
     def moves_x(self, own: Update | None = None) -> Update:
         """The update that was asked for, else the method's own, else one that measures."""
-        if self.outer is not None:
-            instance("outer", self.outer, Update, "bilevel.updates.Adam(0.01)")
-        if self.outer is not None and self.outer_lr is not None:
-            raise ValueError(
-                f"give outer_lr = {self.outer_lr!r} or outer = {self.outer!r}, not both: an update "
-                "has its own learning rate"
-            )
-        if self.outer_lr is not None:
-            positive("outer_lr", at(self.outer_lr, 0))  # before the update calls it lr
-            return Descent(self.outer_lr)
-        return self.outer or own or MeasuredDescent()
+        return asked_for(self.outer, self.outer_lr) or own or MeasuredDescent()
 
     def init(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> State:
         points = {"x": copy_of(x0), "y": copy_of(y0)}

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, Report, State, Write
-from bilevel.arguments import Schedule, at, instance, positive, positive_integer
+from bilevel.arguments import Schedule, positive_integer
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost, Price
 from bilevel.oracles.views import View
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.updates.base import Look, Update
-from bilevel.solvers.updates.descent import Descent
+from bilevel.solvers.updates.descent import Descent, asked_for
 
 _NONE: Mapping[str, Tensor] = {}  # shared by all that keep nothing: never written to
 
@@ -80,17 +80,7 @@ class SingleLoop(Algorithm):
 
     def moves_x(self, lr: float | Schedule) -> Update:
         """The update of x that was asked for, else descent with this learning rate."""
-        if self.outer is not None:
-            instance("outer", self.outer, Update, "bilevel.updates.Adam(0.01)")
-        if self.outer is not None and self.outer_lr is not None:
-            raise ValueError(
-                f"give outer_lr = {self.outer_lr!r} or outer = {self.outer!r}, not both: an update "
-                "has its own learning rate"
-            )
-        if self.outer_lr is not None:
-            positive("outer_lr", at(self.outer_lr, 0))  # before the update calls it lr
-            return Descent(self.outer_lr)
-        return self.outer or Descent(lr)
+        return asked_for(self.outer, self.outer_lr) or Descent(lr)
 
     def init(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> State:
         points = self.start(oracle, x0, y0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, positive
+from bilevel.arguments import Schedule, at, instance, positive
 from bilevel.solvers.updates.base import Back, Look, Memory, Update, rate
 
 
@@ -38,3 +38,18 @@ class Descent(Update):
         self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
     ) -> Back:
         return Back(r, r * -rate(self.lr, look), {})
+
+
+def asked_for(outer: Update | None, outer_lr: float | Schedule | None) -> Update | None:
+    """The update of x that was asked for, by itself or by a learning rate; None if none was."""
+    if outer is not None:
+        instance("outer", outer, Update, "bilevel.updates.Adam(0.01)")
+    if outer_lr is None:
+        return outer
+    if outer is not None:
+        raise ValueError(
+            f"give outer_lr = {outer_lr!r} or outer = {outer!r}, not both: an update has its own "
+            "learning rate"
+        )
+    positive("outer_lr", at(outer_lr, 0))  # before the update calls it lr
+    return Descent(outer_lr)

@@ -47,7 +47,7 @@ class Momentum(Update):
 
 
 @dataclass(frozen=True)
-class Nesterov(Update):
+class Nesterov(Momentum):
     """m ← β m + g, p ← p − lr (g + β m): `torch.optim.SGD(momentum=β, nesterov=True)`.
 
     Args:
@@ -57,16 +57,6 @@ class Nesterov(Update):
     Reference: Sutskever, Martens, Dahl & Hinton, "On the importance of initialization and
     momentum in deep learning", ICML 2013.
     """
-
-    lr: float | Schedule
-    beta: float = 0.9
-
-    def __post_init__(self) -> None:
-        positive("lr", at(self.lr, 0))
-        fraction("beta", self.beta)
-
-    def init(self, point: Tensor) -> Memory:
-        return {"m": torch.zeros_like(point)}
 
     def apply(
         self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
