@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+DOCS_READY := .venv/.docs-ready
 
-.PHONY: demo test check docs mutants attack format race forget clean
+.PHONY: demo test check docs docs-serve gallery lowest package mutants attack format race forget clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -26,11 +27,44 @@ check: $(READY)
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python docs/generate.py --check
 
-docs: $(READY)
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	touch $(DOCS_READY)
+
+# The site, into site/: open site/index.html. A broken link, a failing example or a name without
+# documentation fails it. MkDocs 1 and Material are held: Material tells of its end each time.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(DOCS_READY)
 	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+docs-serve: export NO_MKDOCS_2_WARNING = 1
+docs-serve: $(DOCS_READY)
+	$(BIN)/mkdocs serve
+
+# Runs every script of examples/ anew, and keeps what it printed and drew: minutes.
+gallery: $(READY)
+	$(BIN)/python docs/making/gallery.py --all
+
+# The core with the lowest versions that pyproject.toml allows, in an environment of its own.
+lowest:
+	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check pytest \
+		$$($(PYTHON) benchmarks/lowest.py) --extra-index-url https://download.pytorch.org/whl/cpu
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest tests/runs/test_minimize.py \
+		tests/hypergradients/test_hypergradients.py tests/theory/test_certificates.py
+
+# Wheel and archive into dist/: the same bytes from the same commit. A test says what they hold.
+package: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
+package: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build hatchling
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m pytest tests/test_package.py
 
 mutants: $(READY)
-	$(BIN)/python tests/mutants/run.py
+	$(BIN)/python -m tests.mutants.run
 
 # Damaged files, odd arguments, kills and full disks: minutes. Writes docs/benchmarks/attack.md.
 attack: $(READY)
@@ -49,4 +83,4 @@ forget:
 	find src -name '*.nb[ci]' -delete
 
 clean: forget
-	rm -rf .venv out .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .venv-lowest site dist out .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -5,6 +5,7 @@ python docs/generate.py [--check]
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 from collections.abc import Mapping
@@ -53,11 +54,15 @@ def _listed(title: str, package: str, found: Mapping[str, type[Any]]) -> str:
 
 
 def main() -> None:
-    made = page()
-    if "--check" not in sys.argv:
-        PAGE.write_text(made, encoding="utf-8")
-    elif PAGE.read_text(encoding="utf-8") != made:
-        sys.exit(f"{PAGE.name} is not what the code says: run `make docs`")
+    sys.path.insert(0, str(PAGE.parent / "reproductions"))
+    reproductions = importlib.import_module("pages")
+    made = {PAGE: page(), **reproductions.pages()}
+    for file, text in made.items():
+        if "--check" not in sys.argv:
+            file.write_text(text, encoding="utf-8")
+        elif not file.exists() or file.read_text(encoding="utf-8") != text:
+            name = file.relative_to(PAGE.parent)
+            sys.exit(f"docs/{name} is not what the code and the results say: run `make docs`")
 
 
 if __name__ == "__main__":

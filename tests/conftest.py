@@ -1,6 +1,6 @@
 """Fixtures that several test files share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,15 @@ import pooch  # noqa: F401  # its logger keeps the stderr that it first sees: no
 import pytest
 import torch
 from torch import Tensor
+
+from .truth import forked
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forks_end() -> Iterator[None]:
+    """No server of forked programs outlives the tests."""
+    yield
+    forked.stop()
 
 
 @pytest.fixture(scope="session")

@@ -32,10 +32,10 @@ def test_right_value_is_returned_as_it_is(check, value):
 @pytest.mark.parametrize(
     ("check", "value"),
     [
-        *((positive_integer, v) for v in (0, -1, 1.0, True, "1", None, [1])),
+        *((positive_integer, v) for v in (0, -1, 1.0, True, "1", None, [1], 2**63)),
         *((natural, v) for v in (-1, 0.0, False, None)),
         *((valid_seed, v) for v in (-1, 2**63, 2**64)),
-        *((positive, v) for v in (0, -0.1, float("nan"), float("inf"), True, "1", None)),
+        *((positive, v) for v in (0, -0.1, float("nan"), float("inf"), True, "1", None, 2**63)),
         *((non_negative, v) for v in (-1e-9, float("nan"), float("inf"), False, None)),
     ],
 )

@@ -19,17 +19,6 @@ def test_the_picture_of_the_architecture_is_the_tree() -> None:
     assert drawn - rooms <= {"updates", "inner", "linear"}  # which it draws inside of solvers/
 
 
-def test_links_lead_to_pages_that_exist() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
-    broken = [
-        f"{page.relative_to(ROOT)}: {link}"
-        for page in pages
-        for link in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-        if "://" not in link and not (page.parent / link).exists()
-    ]
-    assert broken == []
-
-
 def test_the_generated_pages_are_what_the_code_says() -> None:
     import runpy
 

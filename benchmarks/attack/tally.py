@@ -29,6 +29,8 @@ class Tally:
     tracebacks: int = 0
     wrong: int = 0
     lost: int = 0
+    cpu: float = 0
+    wall: float = 0
     examples: list[str] = field(default_factory=list)
 
     @property

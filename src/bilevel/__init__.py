@@ -9,5 +9,5 @@ The public names are those of `__init__.pyi`. They are imported when first used,
 
 from bilevel.discovery import lazy_names
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

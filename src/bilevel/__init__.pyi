@@ -18,20 +18,24 @@ from bilevel.apps import cleaning, few_shot, penalties
 from bilevel.durable import interruption
 from bilevel.hypergradients import AID, ITD, ValueFunction
 from bilevel.models.quadratic import quadratic_problem
-from bilevel.models.softmax.form import PerFeature, PerWeight, Ridge, SigmoidWeights
+from bilevel.models.softmax.form import PerClass, PerFeature, PerWeight, Ridge, SigmoidWeights
+from bilevel.models.softmax.one_column import logistic_problem, regression_problem
 from bilevel.models.softmax.problem import add_bias, softmax_problem
 from bilevel.oracles import Counts
 from bilevel.problem import peers, stored
+from bilevel.problem.blocks import Blocks
 from bilevel.problem.model import Model
+from bilevel.problem.networks import evaluation_mode, parameters
 from bilevel.problem.problem import Problem, Tasks
 from bilevel.problem.sampling import BatchSizes
 from bilevel.problem.sharding import shard
 from bilevel.problem.sources import Batch
 from bilevel.runs import callbacks, trackers
-from bilevel.runs.choice import chosen
+from bilevel.runs.choice import chosen, recommend
 from bilevel.runs.history import HistoryRecord, Past
 from bilevel.runs.minimize import minimize
 from bilevel.runs.once import Hypergradient, hypergradient, solve_inner
+from bilevel.runs.own_loop import argmin, backward
 from bilevel.runs.progress import Progress, StatefulCallback
 from bilevel.runs.result import Result
 from bilevel.runs.status import Status
@@ -45,6 +49,7 @@ __all__ = [
     "ITD",
     "Batch",
     "BatchSizes",
+    "Blocks",
     "Certificate",
     "Counts",
     "HistoryRecord",
@@ -52,6 +57,7 @@ __all__ = [
     "HypergradientReport",
     "Model",
     "Past",
+    "PerClass",
     "PerFeature",
     "PerWeight",
     "Problem",
@@ -65,24 +71,31 @@ __all__ = [
     "ValueFunction",
     "add_bias",
     "algorithms",
+    "argmin",
+    "backward",
     "callbacks",
     "certify",
     "check_hypergradient",
     "chosen",
     "cleaning",
     "datasets",
+    "evaluation_mode",
     "few_shot",
     "hypergradient",
     "hypergradients",
     "inner",
     "interruption",
     "linear",
+    "logistic_problem",
     "minimize",
     "models",
     "oracles",
+    "parameters",
     "peers",
     "penalties",
     "quadratic_problem",
+    "recommend",
+    "regression_problem",
     "schedules",
     "shard",
     "sklearn",

@@ -10,7 +10,7 @@ from typing import Any
 from bilevel.errors import quoted
 
 Schedule = Callable[[int], Any]
-LARGEST_SEED = 2**63 - 1
+LARGEST = 2**63 - 1
 
 
 def at(value: Any, k: int) -> Any:
@@ -22,15 +22,20 @@ def positive_integer(name: str, value: Any) -> int:
     return _integer(name, value, least=1)
 
 
+def batch_size(name: str, value: Any) -> int:
+    """Any positive integer: a theorem may ask for more rows than there can be, a run tells."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > LARGEST:
+        return value
+    return positive_integer(name, value)
+
+
 def natural(name: str, value: Any) -> int:
     return _integer(name, value, least=0)
 
 
 def valid_seed(name: str, value: Any) -> int:
     """What random generators take; step numbers are added to it."""
-    if natural(name, value) > LARGEST_SEED:
-        raise ValueError(f"{name} must be below 2**63, got {quoted(value)}")
-    return int(value)
+    return natural(name, value)
 
 
 def positive(name: str, value: Any) -> float:
@@ -52,23 +57,27 @@ def fraction(name: str, value: Any) -> float:
     return float(value)
 
 
-def instance(name: str, value: Any, kind: type[Any], example: str) -> None:
+def instance(name: str, value: Any, kind: Any, example: str) -> None:
     """`value` must be an object of this kind, and not its class or its name."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be an object such as {example}, got {quoted(value)}")
 
 
 def _integer(name: str, value: Any, least: int) -> int:
-    if type(value) is int and value >= least:  # most are, and algorithms ask at each step
+    if type(value) is int and least <= value <= LARGEST:  # most are, and methods ask often
         return value
     # NumPy's integers are integers too.
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {quoted(value)}")
+    if int(value) > LARGEST:  # torch and Python's own loops take no more
+        raise ValueError(f"{name} must be below 2**63, got {quoted(value)}")
     return int(value)
 
 
 def _is_number(value: Any) -> bool:
     if type(value) is float:
         return math.isfinite(value)
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return real and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    # An integer that torch cannot take would be an error far from here.
+    return math.isfinite(value) and (float(value) < LARGEST or not isinstance(value, int))

@@ -38,7 +38,10 @@ def quoted(value: Any) -> str:
         value = value[:_MOST] + value[-_MOST:]
     elif isinstance(value, bytes):
         value = value[:_MOST]
-    return short(repr(value))
+    try:
+        return short(repr(value))
+    except Exception:  # a class of the user's: the message matters more
+        return f"a {type(value).__name__}"
 
 
 def listed(values: Collection[Any], most: int = _NAMES) -> str:

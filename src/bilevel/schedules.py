@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from bilevel.arguments import non_negative, positive
+
+Values = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -50,3 +56,21 @@ class decaying:  # noqa: N801
 
     def __call__(self, k: int) -> float:
         return float(self.c * (k + 1) ** -self.power)
+
+    def over(self, steps: range) -> Values:
+        """Of all these steps at once."""
+        found: Values = self.c * np.arange(steps.start + 1.0, steps.stop + 1.0) ** -self.power
+        return found
+
+
+def values(value: float | Callable[[int], float], steps: range) -> Values:
+    """A constant or a schedule at each of these steps.
+
+    Example:
+        >>> values(decaying(1.0, 1.0), range(1, 4)).round(3).tolist()
+        [0.5, 0.333, 0.25]
+    """
+    if isinstance(value, decaying):
+        return value.over(steps)
+    given = [value(k) for k in steps] if callable(value) else [value] * len(steps)
+    return np.array(given, float)

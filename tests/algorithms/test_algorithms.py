@@ -26,7 +26,7 @@ IMPLICIT = [
     for name in STOCHASTIC
     if issubclass(registry()[name].algorithm, DoubleLoop) and registry()[name].make().price(0).jv
 ]
-DETERMINISTIC = [name for name in ARGUMENTS if name not in STOCHASTIC]
+DETERMINISTIC = [n for n, e in registry().items() if n not in STOCHASTIC and not e.bias]
 SEEDS = (0, 1, 2)
 CASES = [
     pytest.param(1.0, (1, 1), torch.float64, "tensor", id="scalars"),

@@ -54,7 +54,7 @@ def test_it_stays_as_accurate_along_a_run(family):
     problem, algorithm = FAMILIES[family](0), AIDBiO(accuracy=0.05)
     oracle = make(problem)
     state = algorithm.init(oracle, problem.x0, problem.y0)
-    for _ in range(14):
+    for _ in range(6):
         x = state.x
         state, report = algorithm.step(View.of(oracle, state.step), state)
         assert error(problem, x, report.direction) <= 0.05

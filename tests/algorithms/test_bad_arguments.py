@@ -46,6 +46,25 @@ def on_rows(rows: int) -> bilevel.Problem:
     return bilevel.Problem(fit, fit, torch.ones(2), torch.zeros(2), data, data)
 
 
+@pytest.mark.parametrize("name", _REGISTRY)
+def test_a_number_that_no_tensor_holds_is_refused(name: str) -> None:
+    entry = _REGISTRY[name]
+    for field in dataclasses.fields(entry.algorithm):
+        if isinstance(entry.demo.get(field.name), int | float):
+            with pytest.raises(ValueError, match=r"must be|data have only 4"):
+                bilevel.minimize(on_rows(4), entry.make(**{field.name: 2**70}), steps=1)
+
+
+_ODD: list[Any] = [1.5, object(), torch.ones(2), 3, [], {}]
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "clock", "state", "after", "metrics", "algorithm"])
+def test_what_is_no_object_of_its_kind_is_refused(name: str) -> None:
+    for odd in _ODD[: -1 if name == "metrics" else None]:
+        with pytest.raises(TypeError, match=f"{name} must be an object such as"):
+            bilevel.minimize(plain(), **{name: odd}, steps=1)
+
+
 def run(algorithm: Any = None, problem: Any = None, **arguments: Any) -> bilevel.Result:
     algorithm = bilevel.algorithms.AIDBiO() if algorithm is None else algorithm
     problem = plain() if problem is None else problem

@@ -21,7 +21,9 @@ KINDS = ("gc_f", "gc_g", "jv", "hv")
 TAKE_ANY_INNER = [
     name
     for name, entry in registry().items()
-    if "inner" in {field.name for field in fields(entry.algorithm)} and name != "itd-bio"
+    if issubclass(entry.algorithm, DoubleLoop)
+    and "inner" in {field.name for field in fields(entry.algorithm)}
+    and name != "itd-bio"
 ]
 
 
@@ -59,11 +61,12 @@ def test_each_step_costs_what_the_algorithm_states(name):
 
 @pytest.mark.parametrize("name", registry())
 def test_what_is_left_unstated_is_what_chance_or_a_tolerance_decides(name):
-    """A cost may leave out HV (a random length), HV and Gc(g) (a tolerance), or all (tries)."""
+    """HV may be left out (a random length), HV and Gc(g) (a tolerance), or all (tries, a coin)."""
     unstated, cost = set(KINDS) - set(quick(name).price(0).known), registry()[name].cost
-    assert unstated in (set(), {"hv"}, {"hv", "gc_g"}, set(KINDS))
-    assert bool(unstated) == ("uniform" in cost or "ε_k" in cost or "tried" in cost)
-    assert (unstated == set(KINDS)) == ("tried" in cost)
+    assert unstated in (set(), {"hv"}, {"hv", "gc_g"}, {"hv", "jv"}, set(KINDS))
+    all_of_it = "tried" in cost or "coin" in cost
+    assert bool(unstated) == ("uniform" in cost or "ε_k" in cost or "k*" in cost or all_of_it)
+    assert (unstated == set(KINDS)) == all_of_it
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 import bilevel
 
+from . import fresh
 from .rows import (
     IJCNN1,
     clean_autograd,
@@ -38,6 +39,7 @@ class Case:
         batch: for methods that draw rows; None where there are no rows to draw.
         home: the usual start, where x0 is at or near the solution: its gap is the scale.
         best: Φ* in closed form, where there is one.
+        twin: the same in double precision, by which the truth is found.
     """
 
     name: str
@@ -46,6 +48,11 @@ class Case:
     batch: int | None = None
     home: Callable[[], Tensor] | None = None
     best: float | None = None
+    twin: Callable[[], bilevel.Problem] | None = None
+
+    def exact(self) -> bilevel.Problem:
+        """The problem by which the truth is found."""
+        return (self.twin or self.make)()
 
 
 @cache
@@ -252,4 +259,62 @@ def large_cases() -> list[Case]:
     if IJCNN1.exists():
         add("large ijcnn1", "mean", lambda: logistic(*ijcnn1(24_000, 4)))
         add("large ijcnn1", "sum", lambda: logistic(*ijcnn1(24_000, 5), mean_penalty=False))
+    return bank
+
+
+def fresh_cases() -> list[Case]:
+    """Other losses, units, shapes, precisions and sizes: made after the rules."""
+    bank: list[Case] = []
+
+    def add(name, make, **more):
+        bank.append(Case(f"fresh {name}", "fresh", make, 64, **more))
+
+    add("huber", fresh.huber)
+    add("huber/sharp", lambda: fresh.huber(seed=401, width=1e-3, x0=3.0))
+    add("hinge", fresh.squared_hinge)
+    add("outputs", fresh.outputs)
+    add("gamma", fresh.gamma)
+    add("gamma/y0=-20", lambda: fresh.gamma(n=300, seed=431, y0=-20.0))
+    add("counts", fresh.counts)
+    add("counts/y0=3", lambda: fresh.counts(n=500, seed=441, y0=3.0))
+    add("groups", fresh.groups)
+    add("groups/x0=2", lambda: fresh.groups(n=300, seed=451, x0=2.0))
+    add("lasso", fresh.lasso)
+    add("soft labels", fresh.soft_labels)
+    add("kernel", fresh.kernel)
+    add("kernel/x0=3", lambda: fresh.kernel(seed=481, x0=3.0))
+    add("units", fresh.units)
+    add("units/small", lambda: fresh.units(seed=491, low=-8, high=-2))
+    add("mixed", fresh.mixed)
+    add("weights", fresh.weights)
+    add("weights/x0=4", lambda: fresh.weights(n=600, seed=511, x0=4.0))
+    add("wide", fresh.wide)
+    add("collinear", fresh.collinear)
+    add("collinear/n3000", lambda: fresh.collinear(n=3000, seed=531, apart=1e-3))
+    add("sharp", fresh.sharp)
+    add("sharp/sum", lambda: fresh.sharp(n=10_000, seed=541, total=True))
+    for kind in ("ridge", "logistic"):
+        for n in (300, 20_000):
+            add(
+                f"float32/{kind}{n}",
+                lambda kind=kind, n=n: fresh.single(kind, n),
+                twin=lambda kind=kind, n=n: fresh.single(kind, n, dtype=D),
+            )
+    add("domains", fresh.domains)
+    add("embedding", fresh.embedding)
+    add("embedding/tiny", lambda: fresh.embedding(seed=571, size=1e-6))
+    add("positive", fresh.positive)
+    add("positive/root", lambda: fresh.positive(seed=581, x0=0.1, link="root"))
+    add("rare", fresh.rare)
+    add("unlike/many inside", lambda: fresh.unlike(50_000, 60))
+    add("unlike/many outside", lambda: fresh.unlike(300, 40_000, seed=601))
+    add("lifted", fresh.lifted)
+    add("student", fresh.student)
+    add("price", fresh.price)
+    for p, q, kappa, seed in ((3, 800, 1e5, 650), (2, 30, 1e9, 651)):
+        add(
+            f"quad/p{p}q{q}k{kappa:g}",
+            lambda a=(p, q, kappa), seed=seed: quad(*a, seed=seed)[0],
+            best=quad(p, q, kappa, seed=seed)[1],
+        )
     return bank

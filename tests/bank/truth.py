@@ -13,7 +13,7 @@ from bilevel.oracles import make
 
 def spectrum(H: Tensor):
     """Eigenvalues and -vectors of SHS, and S, which makes its diagonal one."""
-    s = H.diagonal().abs().clamp(min=float(H.diagonal().abs().max()) * 1e-30 or 1.0).rsqrt()
+    s = H.diagonal().abs().clamp(min=float(H.diagonal().abs().max()) * 1e-200 or 1.0).rsqrt()
     w, U = torch.linalg.eigh(s[:, None] * H * s)
     return w, U, s
 

@@ -23,6 +23,7 @@ QUICK = (
     "experiments",
     "checkpoints",
     "data sets",
+    "results",
 )
 
 
@@ -47,4 +48,4 @@ def test_the_tally_tells_the_endings_apart() -> None:
     tally.attempt("flood", lambda: (_ for _ in ()).throw(UserError("x" * 5000)))
     assert (tally.tries, tally.right, tally.refused) == (6, 1, 2)
     assert (tally.wrong, tally.lost, tally.tracebacks) == (2, 1, 1)
-    assert "| all | 6 | 2 | 1 | 1 | 2 | 1 |" in table([tally])
+    assert "| all | 6 | 2 | 1 | 1 | 2 | 1 | 0 | 0 |" in table([tally])

@@ -42,6 +42,7 @@ def test_a_closed_output_is_no_failure() -> None:
     [
         (MemoryError("12 GB"), "there is not enough memory: 12 GB"),
         (RuntimeError("can't allocate memory: you tried"), "there is not enough memory"),
+        (ImportError('data sets need sklearn: pip install "bilevel[data]"'), "need sklearn: pip"),
         (PermissionError(13, "Permission denied", "a.txt"), "cannot read or write: [Errno 13]"),
     ],
 )
@@ -74,6 +75,8 @@ def test_what_the_machine_lacks_is_a_sentence(
         ("few-shot", "train", "--data", "fc100", "--filters", "1000000"),
         ("run", "mnist-p0.2", "--seeds", "99999999999"),
         ("few-shot", "evaluate", "absent.pt", "--seed", str(2**64)),
+        ("few-shot", "train", "--data", "fc100", "--steps", "9" * 5000),
+        ("clean", "--" + "x" * 5000),
     ],
 )
 def test_odd_words_are_refused_in_a_few_lines(

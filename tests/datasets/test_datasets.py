@@ -17,7 +17,11 @@ import scipy.sparse
 
 import bilevel
 from bilevel.datasets import Dataset, TableOrigin, catalogue, data_folder, load
+from bilevel.datasets.fashion_mnist import fashion_mnist
+from bilevel.datasets.fc100 import fc100
+from bilevel.datasets.mnist import mnist
 from bilevel.datasets.newsgroups import newsgroups
+from bilevel.datasets.omniglot import omniglot
 from bilevel.errors import UserError
 
 
@@ -143,7 +147,7 @@ def test_the_folder_is_that_of_the_environment_else_the_users_cache(
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UserError, match="no data set named 'cifar'; there are digits, fashion"):
+    with pytest.raises(UserError, match="no data set named 'cifar'; there are covtype, digits"):
         bilevel.datasets.load("cifar")
 
 
@@ -163,4 +167,15 @@ def test_real_data_are_as_stated(name: str) -> None:
         lengths = scipy.sparse.linalg.norm(X, axis=1)
         assert np.allclose(lengths[lengths > 0], 1, atol=1e-5)
     else:
-        assert (X.min(), X.max()) == (0, 1)
+        assert -1 <= X.min() <= 0
+        assert X.max() == 1
+
+
+def test_every_download_is_by_https_and_checked_by_sha256() -> None:
+    origins = [omniglot, fc100]
+    remotes = [remote for origin in origins for remote in origin.archives]
+    assert all(remote.url.startswith("https://") for remote in remotes)
+    assert all(len(remote.checksum) == len("sha256:") + 64 for remote in remotes)
+    for images in (mnist, fashion_mnist):
+        assert images.source.startswith("https://")
+        assert all(len(checksum) == 64 for checksum in images.sha256)

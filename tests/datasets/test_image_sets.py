@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bilevel.datasets import ImageOrigin, TableOrigin, catalogue, load, load_images
-from bilevel.datasets.images import in_order
+from bilevel.datasets.image_origin import in_order
 from bilevel.datasets.mini_imagenet import mini_imagenet
 from bilevel.errors import UserError
 
@@ -164,7 +164,7 @@ def test_an_image_set_is_no_table_and_a_table_no_image_set() -> None:
     with pytest.raises(UserError, match=says.replace(" load", ".*load")) as caught:
         load("omniglot")
     assert "rows with labels" in str(caught.value)
-    assert "one of digits, fashion-mnist, mnist, newsgroups" in str(caught.value)
+    assert "one of covtype, digits, fashion-mnist, ijcnn1, mnist, newsgroups" in str(caught.value)
     with pytest.raises(UserError, match="'mnist' holds rows with labels, for hyper-cl") as caught:
         load_images("mnist")
     assert "one of fc100, mini-imagenet, omniglot" in str(caught.value)

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from bilevel.datasets.images import ImageClasses
+from bilevel.datasets.image_origin import ImageClasses
 from bilevel.datasets.mini_imagenet import mini_imagenet
 from bilevel.errors import UserError
 

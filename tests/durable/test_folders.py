@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bilevel.durable import exchange
+from bilevel.durable import folders
 from bilevel.durable.folders import check_folder, filled
 from bilevel.durable.lock import locked
 
@@ -59,7 +59,7 @@ def test_old_results_give_way_to_new_ones_and_other_files_stay(
     put(output, "old", "labels.csv", "report.html", "notes.txt")
     put(output / "kept", "old", "a.txt")
     if not swaps:
-        monkeypatch.setattr(exchange, "_swapped", lambda one, other: False)
+        monkeypatch.setattr(folders, "_swapped", lambda one, other: False)
     with filled(output) as draft:
         put(draft, "new", "labels.csv", "report.html", "model.npz")
     new = dict.fromkeys(("labels.csv", "report.html", "model.npz"), "new")
@@ -83,7 +83,7 @@ def test_a_kill_between_two_files_never_mixes_old_and_new(
     put(output, "old", "labels.csv", "report.html", "model.npz")
     monkeypatch.setattr(os, "replace", killed)
     if not swaps:
-        monkeypatch.setattr(exchange, "_swapped", lambda one, other: False)
+        monkeypatch.setattr(folders, "_swapped", lambda one, other: False)
     try:
         with filled(output) as draft:
             put(draft, "new", "labels.csv", "report.html", "model.npz")

@@ -20,7 +20,12 @@ from ..truth.small_problems import network, softmax
 from ..truth.watched import Watched
 
 # A random truncation is right on average only; a test of its own follows below.
-SOLVERS = sorted(offered(bilevel.linear, LinearSolver).keys() - {"RandomTruncation"})
+# Those whose answer is the solution, and not its expectation or an approximation of fixed cost.
+SOLVERS = sorted(
+    name
+    for name, kind in offered(bilevel.linear, LinearSolver).items()
+    if kind.converges and name != "RandomTruncation"
+)
 CASES = [
     pytest.param(1.0, (1, 1), "tensor", id="scalars"),
     pytest.param(10.0, (3, 5), "dict", id="dict"),
@@ -206,8 +211,8 @@ def test_itd_leaves_out_the_part_of_the_series_that_proposition_2_says():
         (ITD(truncate=4), {"gc_g": 10, "jv": 4, "hv": 3}),
         (ITD(truncate=0), {"gc_g": 10, "jv": 0, "hv": 0}),
         (ITD(truncate=50), {"gc_g": 10, "jv": 10, "hv": 9}),
-        # Stretches of 4, 4 and 2 steps: all but the last step of each is taken again.
-        (ITD(checkpoint=4), {"gc_g": 10 + 3 + 3 + 1, "jv": 10, "hv": 9}),
+        # Stretches of 4, 4 and 2 steps: of the first two all but the last step is taken again.
+        (ITD(checkpoint=4), {"gc_g": 10 + 3 + 3, "jv": 10, "hv": 9}),
     ],
     ids=str,
 )

@@ -1,8 +1,6 @@
 """Whatever is wrong with numba or its cache, a run goes on, and one warning says why."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -11,6 +9,8 @@ from bilevel import kernels
 pytest.importorskip("numba")
 from bilevel.kernels import probe
 from bilevel.kernels.kernel import OPTIONS, compiled
+
+from ..truth import forked
 
 ASK = """
 import warnings
@@ -53,15 +53,9 @@ def fresh(tmp_path):
         script = tmp_path / "script.py"
         script.write_text(code)
         os.utime(script, (1, 1))  # numba looks at the time, and scripts here differ in more
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-        return subprocess.run(
-            [sys.executable, script],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=300,
-        )
+        ended = forked.begin(tmp_path, str(script), NUMBA_CACHE_DIR=str(tmp_path / "cache")).end()
+        assert ended.code == 0, ended.err
+        return ended
 
     return run
 
@@ -79,7 +73,7 @@ def test_numba_is_usable_here():
 
 def test_a_numba_that_cannot_be_imported_is_a_warning_once(fresh, tmp_path):
     (tmp_path / "numba.py").write_text("raise ImportError('made for another numpy')")
-    found = fresh(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n" + ASK).stdout
+    found = fresh(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n" + ASK).out
     assert found.startswith("(False, False)")
     assert "numba cannot be used (ImportError: made for another numpy)" in found
     assert found.count("RuntimeWarning") == 1
@@ -89,19 +83,19 @@ def test_a_numba_that_cannot_be_imported_is_a_warning_once(fresh, tmp_path):
 def test_a_numba_that_was_never_installed_is_no_reason_to_warn(fresh):
     hidden = "import importlib.util as u\nfind = u.find_spec\n"
     hidden += "u.find_spec = lambda name, *a: None if name == 'numba' else find(name, *a)\n"
-    assert fresh(hidden + ASK).stdout.startswith("(False, False) []")
+    assert fresh(hidden + ASK).out.startswith("(False, False) []")
 
 
 def test_on_a_full_disk_a_warning_says_so(fresh):
-    found = fresh(FULL + ASK).stdout
+    found = fresh(FULL + ASK).out
     assert found.startswith("(False, False)")
     assert found.count("RuntimeWarning") == found.count("No space left on device") == 1
 
 
 def test_a_damaged_cache_is_seen(fresh, tmp_path):
-    assert fresh(ASK).stdout.startswith("(True, True) []")
+    assert fresh(ASK).out.startswith("(True, True) []")
     damage(tmp_path / "cache")
-    found = fresh(ASK).stdout
+    found = fresh(ASK).out
     assert found.startswith("(False, False)")
     assert found.count("RuntimeWarning") == 1
 
@@ -113,24 +107,20 @@ def test_a_wrong_answer_is_seen(monkeypatch):
 
 
 def test_a_disk_that_fills_up_later_does_not_end_a_run(fresh):
-    found = fresh(FULL + OWN).stdout
+    found = fresh(FULL + OWN).out
     assert found.startswith(RIGHT)
     assert found.count("RuntimeWarning") == found.count("No space left on device") == 1
 
 
-def test_kernels_whose_files_are_damaged_are_compiled_again(fresh, tmp_path):
-    assert fresh(OWN).stdout.startswith(RIGHT + " []")
+def test_only_who_has_to_wait_is_told_and_damaged_files_are_compiled_again(fresh, tmp_path):
+    cold, warm = fresh(OWN), fresh(OWN)
+    assert cold.out == warm.out == RIGHT + " []\n"
+    assert cold.err == "bilevel: compiling kernels, which takes some seconds the first time\n"
+    assert warm.err == ""
     damage(tmp_path / "cache")
-    found = fresh(OWN).stdout
+    found = fresh(OWN).out
     assert found.startswith(RIGHT)
     assert found.count("RuntimeWarning") == 1
-
-
-def test_only_who_has_to_wait_is_told(fresh):
-    cold, warm = fresh(OWN), fresh(OWN)
-    assert cold.stdout == warm.stdout == RIGHT + " []\n"
-    assert cold.stderr == "bilevel: compiling kernels, which takes some seconds the first time\n"
-    assert warm.stderr == ""
 
 
 def test_kernels_work_where_nothing_can_be_written(monkeypatch):

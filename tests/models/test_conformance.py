@@ -22,6 +22,7 @@ from bilevel.problem.sharding import Sharded
 from ..truth.small_problems import softmax
 from ..truth.theory_problems import quadratic
 from .heads.few_shot_cases import problem as few_shot
+from .softmax.compiled_cases import CLASSES  # the kernels for so many are compiled once
 
 ROWS = torch.tensor([4, 0, 11, 7])
 
@@ -69,15 +70,47 @@ class TestSoftmaxWithGivenWeights(ModelConformance):
         return near(softmax(rows=13, weights=given, penalty=bilevel.PerWeight()), ROWS)
 
 
-def sparse(weights: Any) -> bilevel.Problem:
-    plain = softmax(rows=13).model.form
+class TestSoftmaxWithAPenaltyPerClass(ModelConformance):
+    def example(self) -> Example:
+        sigmoid = bilevel.SigmoidWeights()
+        return near(softmax(rows=13, weights=sigmoid, penalty=bilevel.PerClass()), ROWS)
+
+
+def one_column(kind: Any, **settings: Any) -> bilevel.Problem:
+    form = softmax(rows=13).model.form
+    labels = form.train_labels > 0, form.validation_labels > 0
+    both = zip((form.train, form.validation), labels, strict=True)
+    return kind(*((X, b.double()) for X, b in both), **settings)
+
+
+class TestLogisticWithPenalties(ModelConformance):
+    def example(self) -> Example:
+        penalty = bilevel.PerFeature(scale=0.5)
+        return near(one_column(bilevel.logistic_problem, penalty=penalty), ROWS)
+
+
+class TestLogisticWithWeights(ModelConformance):
+    def example(self) -> Example:
+        both = {"weights": bilevel.SigmoidWeights(), "penalty": bilevel.PerClass()}
+        return near(one_column(bilevel.logistic_problem, **both), ROWS)
+
+
+class TestRegression(ModelConformance):
+    def example(self) -> Example:
+        both = {"weights": bilevel.SigmoidWeights(), "penalty": bilevel.PerWeight()}
+        return near(one_column(bilevel.regression_problem, **both), ROWS)
+
+
+def sparse(weights: Any, classes: int = 3) -> bilevel.Problem:
+    plain = softmax(rows=13, classes=classes).model.form
     parts = []
     for X, labels in (
         (plain.train, plain.train_labels),
         (plain.validation, plain.validation_labels),
     ):
         parts.append((scipy.sparse.csr_array((X * (X > -0.5)).numpy()), labels))
-    return bilevel.softmax_problem(*parts, weights=weights, penalty=bilevel.PerFeature(), classes=3)
+    penalty = bilevel.PerFeature()
+    return bilevel.softmax_problem(*parts, weights=weights, penalty=penalty, classes=classes)
 
 
 class TestSparseSoftmax(ModelConformance):
@@ -95,18 +128,18 @@ class Compiled(ModelConformance):
 
 class TestCompiledSoftmaxWithPenalties(Compiled):
     def example(self) -> Example:
-        return near(softmax(rows=13), ROWS)
+        return near(softmax(rows=13, classes=CLASSES), ROWS)
 
 
 class TestCompiledSoftmaxWithBoth(Compiled):
     def example(self) -> Example:
         sigmoid = bilevel.SigmoidWeights()
-        return near(softmax(rows=13, weights=sigmoid, penalty=bilevel.PerWeight()), ROWS)
+        return near(softmax(13, 4, CLASSES, weights=sigmoid, penalty=bilevel.PerWeight()), ROWS)
 
 
 class TestCompiledSparseSoftmax(Compiled):
     def example(self) -> Example:
-        return near(sparse(bilevel.SigmoidWeights()), ROWS)
+        return near(sparse(bilevel.SigmoidWeights(), CLASSES), ROWS)
 
 
 class TestHeads(ModelConformance):

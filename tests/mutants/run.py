@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+from ..truth import forked
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "benchmarks", "examples", "docs", "README.md", "pyproject.toml")
@@ -53,17 +53,16 @@ def caught(fault: Fault) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         copy_to(Path(folder))
         fault.inject(Path(folder))
-        run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", *fault.tests],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": f"{folder}/src", "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if run.returncode not in (0, 1):
-        raise SystemExit(f"{fault.name}: the tests did not run\n{run.stdout}\n{run.stderr}")
-    return run.returncode == 1
+        arguments = ["-x", "-p", "no:cacheprovider", *fault.tests]
+        run = forked.begin(
+            Path(folder),
+            "-c",
+            f"import sys, pytest; sys.path.insert(0, 'src'); sys.exit(pytest.main({arguments}))",
+            PYTHONPATH=f"{folder}/src",  # for processes that the tests start
+        ).end()
+    if run.code not in (0, 1):
+        raise SystemExit(f"{fault.name}: the tests did not run\n{run.out}\n{run.err}")
+    return run.code == 1
 
 
 def faults() -> list[Fault]:
@@ -79,6 +78,7 @@ def main() -> None:
         for fault, was_caught in zip(wanted, pool.map(caught, wanted), strict=True):
             print("caught  " if was_caught else "SURVIVED", fault.name, flush=True)
             survivors += [] if was_caught else [fault.name]
+    forked.stop()
     print(f"{len(wanted) - len(survivors)} of {len(wanted)} faults caught")
     sys.exit(bool(survivors))
 

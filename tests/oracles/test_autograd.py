@@ -12,6 +12,7 @@ from torch.autograd.functional import hessian, jacobian
 from torch.func import functional_call
 
 import bilevel
+from bilevel.errors import UserError
 from bilevel.oracles import AutogradOracle
 
 from ..truth.small_problems import network
@@ -294,7 +295,11 @@ def test_dropout_draws_the_same_masks_for_the_same_seed(name: str) -> None:
     few = {"inner_steps": 3, "outer_lr": 0.01}
     algorithm = entry.make(**{key: value for key, value in few.items() if key in known})
     before = torch.random.get_rng_state()
-    runs = [bilevel.minimize(problem, algorithm, steps=2, seed=seed) for seed in (1, 1, 2)]
+    try:
+        runs = [bilevel.minimize(problem, algorithm, steps=2, seed=seed) for seed in (1, 1, 2)]
+    except UserError as refusal:
+        assert "differences of their gradients mean nothing" in str(refusal)  # noqa: PT017
+        return
     assert torch.equal(torch.random.get_rng_state(), before)
     assert torch.equal(runs[0].x, runs[1].x)
     assert all(torch.equal(runs[0].y[key], runs[1].y[key]) for key in y0)

@@ -18,6 +18,7 @@ from bilevel.oracles.plans import Contract, Descend, Implicit, Retrace, Series, 
 from bilevel.oracles.points import Forwarding
 from bilevel.oracles.prices import Tally
 
+from ..models.softmax.compiled_cases import CLASSES
 from ..truth.small_problems import softmax
 
 _INNER, _OUTER = 7, 5  # rows, without a common factor, so that none passes for the other
@@ -196,7 +197,7 @@ class Obliging(Forwarding):
 @pytest.mark.parametrize("batches", ["batches", "all rows"])
 @pytest.mark.parametrize("kind", plans(torch.ones(2), torch.ones(2), [None] * 2))
 def test_kernels_are_billed_what_torch_pays(kind: str, batches: str) -> None:
-    problem = softmax(rows=_INNER, weights=bilevel.SigmoidWeights())
+    problem = softmax(rows=_INNER, classes=CLASSES, weights=bilevel.SigmoidWeights())
     slow = CountingOracle(SoftmaxOracle(problem.model.form))
     fast = CountingOracle(CompiledSoftmaxOracle(problem.model.form))
     plan = plans(problem.x0, problem.y0, _BATCHES[batches])[kind]

@@ -197,7 +197,7 @@ def test_a_wrong_problem_raises(
         ValueError,
         r"inner_data have different numbers of rows: \[3, 4\] … row i of each",
     ),
-    ("a dict", lambda: on_data({"a": _ROWS}), TypeError, "inner_data must … a tuple … got dict"),
+    ("a dict", lambda: on_data({"a": 3}), TypeError, "'a'.* must … a tensor … got int"),
     ("a name", lambda: on_data("mnist"), TypeError, "inner_data must be a tensor … got str"),
     ("a number", lambda: on_data(torch.tensor(3.0)), ValueError, "single number, 3.0 … need rows"),
     (

@@ -81,10 +81,16 @@ def closure_over_a_dict(net):
     return lambda x, y: plain(nets["net"][0], x, y)
 
 
+def closure_over_much(net):
+    held = {"deep": [{"deeper": ({"deepest": Task([Task(net)])},)}], "numbers": [0.5] * 10**6}
+    return lambda x, y: plain(held["deep"][0]["deeper"][0]["deepest"].net[0].net, x, y)
+
+
 WAYS = {
     "closure": lambda net: lambda x, y: plain(net, x, y),
     "closure over an object": closure_over_an_object,
     "closure over a dict": closure_over_a_dict,
+    "closure over much": closure_over_much,
     "decorated": lambda net: decorated(lambda x, y: plain(net, x, y)),
     "partial": lambda net: functools.partial(plain, net),
     "keyword default": keyword_default,

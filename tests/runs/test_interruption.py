@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +23,7 @@ from bilevel.lab.run_log import RunLog
 from bilevel.lab.tasks import Instance
 
 from ..lab.experiments.small_experiments import tiny
+from ..truth import forked
 from ..truth.quadratics import noisy_sum, quadratic
 from .checkpoints.kept_runs import GOOD, assert_same, kept
 
@@ -102,16 +101,16 @@ def test_ctrl_c_in_a_callback_keeps_no_step_that_is_half_told(tmp_path: Path) ->
     assert_same(kept(tmp_path), kept(tmp_path / "whole"))
 
 
-def test_the_second_signal_ends_the_process_at_once() -> None:
+def test_the_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
     code = (
         "import os, signal; from bilevel.interruption import graceful\n"
         "with graceful():\n"
         "    for i in range(5): os.kill(os.getpid(), signal.SIGINT); print(i, flush=True)"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert ended.returncode == -signal.SIGINT
-    assert ended.stdout == b"0\n"
-    assert b"A second signal stops at once" in ended.stderr
+    ended = forked.begin(tmp_path, "-c", code).end()
+    assert ended.code == -signal.SIGINT
+    assert ended.out == "0\n"
+    assert "A second signal stops at once" in ended.err
 
 
 def test_in_another_thread_the_block_changes_nothing() -> None:

@@ -144,15 +144,15 @@ def test_memory_of_aid_does_not_grow_with_linear_steps():
 
 
 def test_memory_of_itd_grows_by_one_vector_a_step():
-    few, many = (peak_of_hypergradient(ITD(), GradientDescent(D, 0.01)) for D in (5, 25))
+    few, many = (peak_of_hypergradient(ITD(memory=1), GradientDescent(D, 0.01)) for D in (5, 25))
     assert (many - few) / 20 == pytest.approx(VECTOR, rel=0.01)
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda D: ITDBiO(inner_steps=D, inner_lr=0.01, outer_lr=1e-6),
-        lambda D: Reverse(inner_steps=D, inner_lr=0.01, outer_lr=1e-6),
+        lambda D: ITDBiO(inner_steps=D, inner_lr=0.01, outer_lr=1e-6, memory=1),
+        lambda D: Reverse(inner_steps=D, inner_lr=0.01, outer_lr=1e-6, checkpoint=1),
     ],
     ids=["itd-bio", "reverse"],
 )
@@ -162,19 +162,32 @@ def test_memory_of_a_run_with_itd_grows_by_one_vector_an_inner_step(make):
 
 
 def test_truncation_stores_the_last_steps_only():
-    few, many = (peak_of_hypergradient(ITD(truncate=5), GradientDescent(D, 0.01)) for D in (6, 24))
+    five = ITD(truncate=5, memory=1)
+    few, many = (peak_of_hypergradient(five, GradientDescent(D, 0.01)) for D in (6, 24))
     assert many < few + VECTOR / 8
-    kept = [peak_of_hypergradient(ITD(truncate=K), GradientDescent(20, 0.01)) for K in (5, 15)]
+    inner = GradientDescent(20, 0.01)
+    kept = [peak_of_hypergradient(ITD(truncate=K, memory=1), inner) for K in (5, 15)]
     assert (kept[1] - kept[0]) / 10 == pytest.approx(VECTOR, rel=0.01)
 
 
-def test_checkpoints_store_the_root_of_the_path_twice():
-    """Every 5th of 25 iterates, and one stretch of 5: 10 vectors in place of 25."""
+def test_checkpoints_hold_a_stretch_of_graphs_and_where_the_others_start():
+    """Of 25 steps in stretches of 5, five graphs and four vectors."""
     inner = GradientDescent(25, 0.01)
-    plain = peak_of_hypergradient(ITD(), inner)
-    sparse = peak_of_hypergradient(ITD(checkpoint=5), inner)
-    saved = (plain - sparse) / VECTOR
-    assert 25 - 10 - 2 <= saved <= 25 - 10 + 2
+    every, stretches, one = (
+        peak_of_hypergradient(ITD(checkpoint=n), inner) / VECTOR for n in (25, 5, 1)
+    )
+    graph = (every - one + 24) / 24
+    assert graph > 3, "or there would be no need for stretches"
+    assert stretches - one == pytest.approx(4 * graph + 4 - 24, abs=2)
+
+
+def test_a_limit_in_bytes_is_kept():
+    """What the kept graphs take, beyond one at a time, is at most what was allowed."""
+    inner = GradientDescent(60, 0.01)
+    one = peak_of_hypergradient(ITD(memory=1), inner)
+    for allowed in (20 * VECTOR, 80 * VECTOR):
+        taken = peak_of_hypergradient(ITD(memory=f"{allowed}B"), inner)
+        assert taken < one + allowed
 
 
 def test_nothing_stays_alive_after_a_run_but_its_result():
@@ -204,7 +217,7 @@ def test_stochastic_itd_stores_its_batches_as_row_numbers():
     few, many = (
         peak(
             lambda D=D: bilevel.hypergradient(
-                p, p.x0, p.y0, method=ITD(), inner=SGD(D, 0.01, batch=10)
+                p, p.x0, p.y0, method=ITD(memory=1), inner=SGD(D, 0.01, batch=10)
             )
         )
         for D in (5, 15)

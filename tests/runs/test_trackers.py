@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ import bilevel
 from bilevel.algorithms import AIDBiO
 from bilevel.errors import UserError
 from bilevel.runs.result import Status
+
+from ..truth import forked
 
 STEPS, KILLED = 9, 7
 ALGORITHM = AIDBiO(inner_steps=20, inner_lr=0.25, cg_steps=5, outer_lr=0.1)
@@ -68,15 +69,9 @@ def kill(progress: bilevel.Progress) -> None:
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bilevel.Result]:
     """A run that was killed after step 7 was tracked, but not yet kept; and went on."""
     folder = tmp_path_factory.mktemp("run")
-    first = subprocess.run(
-        [sys.executable, "-c", SUICIDE, folder],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "MLFLOW_DISABLE_TELEMETRY": "true"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert first.returncode == -signal.SIGKILL, first.stderr
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    first = forked.begin(forked.ROOT, "-c", SUICIDE, str(folder), **quiet).end()
+    assert first.code == -signal.SIGKILL, first.err
     return folder, tracked(folder)
 
 

@@ -3,19 +3,32 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bilevel.sklearn import HyperCleaner, PenalizedLogisticRegression
+from bilevel.sklearn import (
+    HyperCleaner,
+    HyperCleaningRegressor,
+    PenalizedLogisticRegression,
+    PenalizedRidge,
+)
 
-ESTIMATORS = [HyperCleaner(random_state=0), PenalizedLogisticRegression(random_state=0)]
+HYPER = HyperCleaner("hyper-cleaning", random_state=0)
+QUICK = {"folds": 2, "steps": 1, "random_state": 0}  # the checks fit some hundred times
+ESTIMATORS = [HYPER, PenalizedLogisticRegression(**QUICK)]
 
 
-@parametrize_with_checks(ESTIMATORS)
+REGRESSORS = [PenalizedRidge(**QUICK), HyperCleaningRegressor(random_state=0)]
+
+
+@pytest.mark.filterwarnings("ignore:no trusted rows:UserWarning")
+@parametrize_with_checks([HyperCleaner(random_state=0), *ESTIMATORS, *REGRESSORS])
 def test_estimator_passes_every_check_of_scikit_learn(estimator, check):
     check(estimator)
 
@@ -64,7 +77,7 @@ def test_estimator_works_at_the_end_of_a_pipeline(estimator, digits):
 def test_wrong_labels_get_low_quality_and_trusted_rows_weight_one(noisy):
     X, labels, wrong = noisy
     trusted = np.arange(len(labels)) >= 1300
-    cleaner = HyperCleaner(random_state=0).fit(X, labels, trusted=trusted)
+    cleaner = HYPER.fit(X, labels, trusted=trusted)
     assert cleaner.label_quality_[wrong].mean() < 0.1 < 0.7 < cleaner.label_quality_[~wrong].mean()
     assert cleaner.sample_weight_[wrong].mean() < cleaner.sample_weight_[~wrong & ~trusted].mean()
     assert (cleaner.sample_weight_[trusted] == 1).all()
@@ -76,10 +89,8 @@ def test_wrong_labels_get_low_quality_and_trusted_rows_weight_one(noisy):
 def test_trusted_rows_apart_and_as_a_mask_give_the_same_model(noisy):
     X, labels, _ = noisy
     trusted = np.arange(len(labels)) >= 1300
-    mask = HyperCleaner(random_state=0).fit(X, labels, trusted=trusted)
-    apart = HyperCleaner(random_state=0).fit(
-        X[~trusted], labels[~trusted], X[trusted], labels[trusted]
-    )
+    mask = clone(HYPER).fit(X, labels, trusted=trusted)
+    apart = clone(HYPER).fit(X[~trusted], labels[~trusted], X[trusted], labels[trusted])
     assert np.array_equal(mask.coef_, apart.coef_)
     assert np.array_equal(mask.label_issues_[~trusted], apart.label_issues_)
 
@@ -87,9 +98,7 @@ def test_trusted_rows_apart_and_as_a_mask_give_the_same_model(noisy):
 def test_text_labels_come_back_as_text(noisy):
     X, labels, _ = noisy
     names = np.array([f"digit {n}" for n in range(10)])
-    cleaner = HyperCleaner(random_state=0).fit(
-        X, names[labels], trusted=np.arange(len(labels)) >= 1300
-    )
+    cleaner = HYPER.fit(X, names[labels], trusted=np.arange(len(labels)) >= 1300)
     assert set(cleaner.likely_label_) <= set(names)
     assert np.mean(cleaner.predict(X[1300:]) == names[labels[1300:]]) > 0.9
 
@@ -98,11 +107,41 @@ def test_text_labels_come_back_as_text(noisy):
     ("arguments", "text"),
     [
         ({"trusted": np.zeros(1797)}, "marks 0 of 1797"),
-        ({"trusted": np.ones(5)}, r"shape \(5,\)"),
+        ({"trusted": np.ones(5)}, "row numbers below 1797, got"),
         ({"X_trusted": np.zeros((3, 64)), "y_trusted": [0, 1, 77]}, "77"),
     ],
 )
 def test_bad_trusted_rows_are_named(digits, arguments, text):
     X, y = digits
     with pytest.raises(ValueError, match=text):
-        HyperCleaner(random_state=0).fit(X, y, **arguments)
+        HYPER.fit(X, y, **arguments)
+
+
+def test_experts_take_tables_of_any_kind_and_rows_by_number_or_mask():
+    random = np.random.default_rng(0)
+    right = np.array(["no", "yes"])[np.arange(120) % 2]
+    table = pd.DataFrame(
+        {
+            "colour": np.where(random.random(120) < 0.9, right, "grey"),
+            "size": (right == "yes") + 0.5 * random.normal(size=120),
+        }
+    ).mask(random.random((120, 2)) < 0.05)
+    labels = right.copy()
+    labels[:10] = np.where(right[:10] == "no", "yes", "no")
+    rows = np.arange(90, 120)
+    by_number, by_mask = (
+        HyperCleaner(random_state=0).fit(table, labels, trusted=trusted)
+        for trusted in (rows, np.arange(120) >= 90)
+    )
+    assert np.array_equal(by_number.label_quality_, by_mask.label_quality_)
+    assert by_number.label_issues_[:10].mean() > 0.8
+    assert not by_number.label_issues_[rows].any()
+    assert np.mean(by_number.predict(table) == right) > 0.9
+    assert list(by_number.feature_names_in_) == ["colour", "size"]
+    apart = HyperCleaner(random_state=0).fit(table[:90], labels[:90], table[90:], labels[90:])
+    assert np.allclose(apart.label_quality_, by_number.label_quality_[:90])
+
+
+def test_an_unknown_method_is_named(digits):
+    with pytest.raises(ValueError, match="'magic'"):
+        HyperCleaner(method="magic").fit(*digits)

@@ -1,4 +1,4 @@
-"""Damaged checkpoints of runs, damaged models, and crafted pickles."""
+"""Damaged checkpoints of runs and their histories, damaged models, and crafted pickles."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def _damaged_run(chance: random.Random, answer: torch.Tensor) -> None:
     shutil.rmtree("run", ignore_errors=True)
     run("run", STEPS - 1)
     files = sorted(Path("run").glob("step-*.pt"))
+    files.append(Path("run/history.jsonl"))
     for file in files if chance.random() < 0.3 else [chance.choice(files)]:
         file.write_bytes(mutate(file.read_bytes(), chance))
     result = run("run", STEPS)

@@ -13,7 +13,7 @@ import numpy as np
 from attack.mutation import mutate
 from attack.tally import Tally, expect
 from bilevel.datasets.array_pickle import load_arrays
-from bilevel.datasets.idx import read_idx
+from bilevel.datasets.idx_images import read_idx
 from bilevel.datasets.npz import open_npz
 
 NAME, SHARE = "data sets", 600

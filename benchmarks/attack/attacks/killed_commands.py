@@ -42,11 +42,11 @@ def attack(tally: Tally, tries: int, chance: random.Random) -> None:
 
 
 def _words(kind: str, place: str) -> tuple[str, ...]:
-    clean = ("clean", "train.csv", "--label", "label", "--trusted", "train.csv", "--force")
+    clean = ("clean", "train.csv", "--label", "label", "--force")
     return {
         "run": ("run", "tiny.toml", "-o", place),
         "sweep": ("sweep", "tiny.toml", "--storage", f"sqlite:///{place}.db", "--write", place),
-        "clean": (*clean, "--output", place, "--checkpoint", f"{place}-checkpoints"),
+        "clean": (*clean, "--output", place),
     }[kind]
 
 

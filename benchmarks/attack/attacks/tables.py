@@ -1,19 +1,25 @@
-"""Damaged tables: CSV, Parquet and NPZ, as `bilevel clean` reads them."""
+"""Damaged tables of every kind that `bilevel clean` reads, and damaged decisions of a review."""
 
 from __future__ import annotations
 
 import random
+import sqlite3
+import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from attack.mutation import mutate
+from attack.mutation import crafted, mutate
 from attack.tally import Tally, expect
-from bilevel.apps.cleaning.features import class_numbers, encode, kinds_of_columns
-from bilevel.apps.cleaning.tables import read_table
+from bilevel.apps.cleaning.columns import recognise
+from bilevel.apps.cleaning.features import Encoder
+from bilevel.apps.cleaning.files import File, read
+from bilevel.apps.cleaning.trusted import apart, with_trusted
 
-NAME, SHARE = "tables", 900
+NAME, SHARE = "tables", 1000
+_DECISIONS = b"row,label,decision\n1,001,right\n2,000,changed\n17,002,changed\n"
 
 
 def attack(tally: Tally, tries: int, chance: random.Random) -> None:
@@ -24,20 +30,45 @@ def attack(tally: Tally, tries: int, chance: random.Random) -> None:
             "label": [f"{i % 3:03}" for i in range(30)],
         }
     )
-    frame.to_csv("good.csv", index=False)
-    frame.to_parquet("good.parquet")
-    np.savez("good.npz", X=frame[["width"]].to_numpy(), label=frame.label.to_numpy(str))
-    whole = {file.suffix: file.read_bytes() for file in Path().glob("good.*")}
+    whole = _written(frame)
+    good = read(Path("good.csv"))
     for i in range(tries):
-        suffix = sorted(whole)[i % 3]
-        file = Path(f"bad{suffix}")
-        file.write_bytes(mutate(whole[suffix], chance))
-        tally.attempt(f"{suffix} {i}", lambda file=file: _prepare(file))
+        name = sorted(whole)[i % len(whole)]
+        file = Path(name.replace("good", "bad"))
+        file.write_bytes(chance.choice((mutate, crafted))(whole[name], chance))
+        if name == "decisions.csv":
+            tally.attempt(f"decisions {i}", lambda file=file: _decide(good, file))
+        else:
+            tally.attempt(f"{name} {i}", lambda file=file: _prepare(file))
+
+
+def _written(frame: pd.DataFrame) -> dict[str, bytes]:
+    """The table in each kind of file."""
+    frame.to_csv("good.csv", index=False)
+    frame.to_csv("good.csv.gz", index=False)
+    frame.to_csv("good.tsv", index=False, sep="\t")
+    frame.to_parquet("good.parquet")
+    frame.to_feather("good.feather")
+    frame.to_excel("good.xlsx", index=False)
+    frame.to_json("good.jsonl", orient="records", lines=True)
+    with zipfile.ZipFile("good.zip", "w") as archive:
+        archive.write("good.csv")
+    with closing(sqlite3.connect("good.db")) as base:
+        frame.to_sql("rows", base, index=False)
+    np.savez("good.npz", X=frame[["width"]].to_numpy(), label=frame.label.to_numpy(str))
+    Path("decisions.csv").write_bytes(_DECISIONS)
+    return {file.name: file.read_bytes() for file in Path().iterdir()}
 
 
 def _prepare(file: Path) -> None:
-    train = read_table(file, "label")
-    features = encode(kinds_of_columns(train, train, []), train, train)
-    labels, _, classes = class_numbers(train, train)
-    expect(np.isfinite(features.train).all(), "features that are not finite")
-    expect(len(labels) == len(features.train) and labels.max() < len(classes), "rows are lost")
+    table, labels = apart(read(file), "label")
+    features = Encoder.fit(table, recognise(table)).transform(table)
+    expect(all(np.isfinite(view).all() for view in features), "features that are not finite")
+    expect(len(labels) == len(features.tree), "rows are lost")
+
+
+def _decide(good: File, file: Path) -> None:
+    known = with_trusted(good, "label", str(file), ())
+    named = all(isinstance(label, str) and label.strip() for label in known.labels)
+    expect(named, "a label that is none")
+    expect(len(known.labels) == len(known.trusted) == len(known.frame), "rows are lost")

@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from bilevel.algorithms.composed import Composed
 from bilevel.algorithms.contract import Algorithm, Report, Solve, State, Write
 from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import Entry, named, register, registry
@@ -13,6 +14,7 @@ load_modules(sys.modules[__name__])
 _classes = {entry.algorithm.__name__: entry.algorithm for entry in registry().values()}
 __all__ = [
     "Algorithm",
+    "Composed",
     "DoubleLoop",
     "Entry",
     "Parts",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at, instance, positive
+from bilevel.errors import quoted
 from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation
@@ -90,7 +91,7 @@ class AIDBiO(DoubleLoop):
         # Else the rate would be ignored without a word.
         if self.inner_lr != _SAFE:
             raise ValueError(
-                f"inner_lr = {self.inner_lr!r} is for gradient steps: say how many, as "
+                f"inner_lr = {quoted(self.inner_lr)} is for gradient steps: say how many, as "
                 "inner_steps=10. Without a number, Newton's method finds its own."
             )
         # A tenth of the gradient at a time, down to what rounding allows.
@@ -104,7 +105,7 @@ class AIDBiO(DoubleLoop):
             for name, value in (("cg_steps", self.cg_steps), ("cg_tol", self.cg_tol or None)):
                 if value is not None:
                     raise ValueError(
-                        f"give {name} = {value!r} or solver = {self.solver!r}, not both"
+                        f"give {name} = {quoted(value)} or solver = {quoted(self.solver)}, not both"
                     )
         fixed = self.solver
         if self.cg_steps is not None or self.cg_tol:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from bilevel.algorithms.contract import Solve
@@ -19,6 +20,7 @@ from bilevel.solvers.linear.inner_hessian import InnerHessian
 from bilevel.solvers.linear.settled_cg import SettledCG
 
 _ROUNDS = 6
+_FAR = 60  # rounds at a start, from which y* may be far: each leaves a part of the way
 
 
 @register(
@@ -69,7 +71,7 @@ class AIDQN(TriedSteps):
         newton = NewtonCG(1e-300, cg_steps=1000, preconditioner=near, drop=drop)
         careful = SettledCG(drop, preconditioner=near)
         x, y, v, before = stand.x, stand.y, stand.v, None
-        for _ in range(_ROUNDS):
+        for _ in range(_ROUNDS if wanted is not None else _FAR):
             inner = newton.solve(oracle, x, y, streams)
             y = inner.y
             outer = oracle.outer(x, y)
@@ -84,7 +86,9 @@ class AIDQN(TriedSteps):
                 Solve("inner", str(inner.status), inner.steps, inner.gradient_norm),
                 Solve("linear", str(linear.status), linear.steps, linear.residual),
             )
-            value = float(outer.value()) - slack
+            # Where ∇y g overflows, f says nothing of Φ.
+            known = inner.gradient_norm is None or math.isfinite(inner.gradient_norm)
+            value = float(outer.value()) - slack if known else math.inf
             found = Evaluation(x, y, v, h, value, abs(slack), solves, learned.memory)
             # Without a decrease to compare with, ∇Φ itself has to stop moving.
             settled = before is not None and norm(h - before) <= drop * norm(h)

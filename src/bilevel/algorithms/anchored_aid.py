@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, Report, State
+from bilevel.algorithms.looks import but, kept, lower, with_look, with_solution, without_look
 from bilevel.algorithms.registry import named, register
 from bilevel.algorithms.tried_steps import Evaluation, TriedSteps
 from bilevel.hypergradients.base import Stand
@@ -21,6 +22,7 @@ from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.oracles.views import View
 from bilevel.problem.sampling import first_of
+from bilevel.problem.sources import Rows
 
 _LEAST, _PER_Y, _MOST = 400, 32, 1 / 8  # the first sample: rows, rows per entry of y, at most
 _SMALL = 4096  # up to this many rows all of them are cheap: no share is the most
@@ -31,6 +33,7 @@ _AIM = 0.1  # a run on the sample ends where ‖h‖ has fallen to this part
 _RUN = 200  # or after this many steps
 _KNOWN = 0.5  # the part of the promised fall by which Φ may be uncertain
 _FOREIGN = 0.5  # the part of h that the sample may know nothing of: more, and x belongs to rows
+_REACH = 30.0  # the first run goes at most so far, in units of x: a model may fall for ever
 _POOR, _PATIENCE = 0.5, 2  # less than this part of the promise, so often: the sample is too small
 _DENSE = 250  # up to this size the sample's H is built at once
 
@@ -77,6 +80,8 @@ class AnchoredAID(Algorithm):
         ('converged', True)
     """
 
+    descends = True
+
     def init(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> State:
         n = max(oracle.inner_rows or 0, oracle.outer_rows or 0)
         share = max(_LEAST, _PER_Y * len(y0)) / max(n, 1)
@@ -86,18 +91,20 @@ class AnchoredAID(Algorithm):
         start = State(
             0, {"x": x0.clone(), "y": y0.clone()}, {"x": {"s": none, "z": none}, "v": built}
         )
-        return replace(start, measured={"share": share, "wide": min(1.0, _WIDE * share)})
+        radius = _REACH * max(1.0, float(x0.abs().max())) * math.sqrt(len(x0))
+        measured = {"share": share, "wide": min(1.0, _WIDE * share), "radius": radius}
+        return replace(start, measured=measured)
 
     def step(self, view: View, state: State) -> tuple[State, Report]:
         if state.measured["share"] > _ALL:
-            return _rule().step(view, state)
+            return _rule().step(view, lower(view.whole, state))
         at = _Rows(view.whole, state)
         if "look h" not in state.points:
             state = at.first(state)
-        look = _kept(state)
+        look = kept(state)
         if not look.is_finite:
             return self._on_all_rows(state, look.h)
-        model = at.model(look, state.measured.get("radius", math.inf))
+        model = at.model(look, state.measured["radius"])
         here = at.solve(model, look.x, look.y, look.v, state.memory["v"])
         if not here.is_finite:
             return at.grown(state), Report(look.h, norm(look.h), noisy=True)
@@ -105,7 +112,7 @@ class AnchoredAID(Algorithm):
             return self._on_all_rows(state, here.h)
         noise = at.noise(here, state.memory["v"])
         report = Report(here.h, norm(here.h), here.solves, noisy=noise > 0)
-        known = _with_solution(state, here)
+        known = with_solution(state, here)
         if norm(here.h) <= 2 * noise:  # hidden: look at more rows, at the same x
             return at.wider(known), report
         ended = at.descend(model, here, state)
@@ -117,7 +124,7 @@ class AnchoredAID(Algorithm):
         return at.judge(known, here, ended, promised), report
 
     def _on_all_rows(self, state: State, h: Tensor) -> tuple[State, Report]:
-        after = _without_look(state, share=1.0, wide=1.0)
+        after = without_look(state, share=1.0, wide=1.0)
         return replace(after, step=state.step + 1), Report(h, norm(h), noisy=True)
 
     def price(self, k: int) -> Cost:
@@ -144,16 +151,25 @@ class _Rows:
         if share >= 1:
             return self._oracle
         totals = (self._oracle.inner_rows, self._oracle.outer_rows)
-        return Sample(self._oracle, *(first_of(self._oracle.seed, n, share) for n in totals))
+        size = share * max(filter(None, totals))
+        return Sample(self._oracle, *(self._rows(n, size) for n in totals))
+
+    def _rows(self, total: int | None, size: float) -> Rows:
+        """So many rows of a side; of the smaller side as many as of the larger one, or all."""
+        return first_of(self._oracle.seed, total, min(1.0, size / total)) if total else None
 
     def first(self, state: State) -> State:
         """The look of a state that has none: at the start on the solution of the sample."""
         if "v" not in state.points:
             found = self.solve(self._sample, state.x, state.y, None, state.memory["v"])
             if found.is_finite:
-                state = _with_solution(state, found)
+                state = with_solution(state, found)
+                start = {"start x": found.x, "start y": found.y, "start v": found.v}
+                state = replace(state, points={**state.points, **start})
+        if self.wide >= 1:
+            state = lower(self._oracle, state)
         v = state.points.get("v", torch.zeros_like(state.y))
-        return _with_look(state, self.look(state.x, state.y, v))
+        return with_look(state, self.look(state.x, state.y, v))
 
     def look(self, x: Tensor, y: Tensor, v: Tensor) -> Look:
         return Look.at(self._of(self.wide), x, y, v)
@@ -181,7 +197,7 @@ class _Rows:
 
     def descend(self, model: Corrected, here: Evaluation, state: State) -> _Ended:
         """The deterministic rule on the model, not further than the radius."""
-        radius, goal = state.measured.get("radius", math.inf), _AIM * norm(here.h)
+        radius, goal = state.measured["radius"], _AIM * norm(here.h)
         points = {"x": here.x, "y": here.y, "v": here.v}
         at = State(0, points, {"x": state.memory["x"], "v": dict(here.memory)})
         view = View.of(model)
@@ -202,8 +218,8 @@ class _Rows:
     def judge(self, state: State, here: Evaluation, ended: _Ended, promised: float) -> State:
         """The state after a look at the end of a run: there, if Φ fell as promised; else here."""
         end, length = ended.end, ended.length
-        radius = state.measured.get("radius", math.inf)
-        hold = max(2 * length, radius) if radius < math.inf else 2 * length
+        radius = state.measured["radius"]
+        hold = max(2 * length, radius)
         y, v, there = end.y, end.v, None
         for _ in range(2):
             look = self.look(end.x, y, v)
@@ -222,11 +238,11 @@ class _Rows:
         poor = state.measured.get("poor", 0.0) + 1 if fall < _POOR * promised else 0.0
         measured = {**state.measured, "poor": poor}
         if there is not None and fall >= 1e-4 * promised - rounding:
-            if fall > _POOR * promised and radius < math.inf:
+            if fall > _POOR * promised:
                 measured["radius"] = max(radius, 4 * length)
             memory = {"x": ended.state.memory["x"], "v": dict(there.memory)}
-            state = _with_look(replace(state, memory=memory, measured=measured), look)
-            state = _with_solution(replace(state, points={**state.points, "x": look.x}), there)
+            state = with_look(replace(state, memory=memory, measured=measured), look)
+            state = with_solution(replace(state, points={**state.points, "x": look.x}), there)
         else:
             measured["radius"] = length / 4
             none = {name: kept[:0] for name, kept in state.memory["x"].items()}
@@ -241,47 +257,19 @@ class _Rows:
         share = self.share * _GROWTH
         wide = min(1.0, max(self.wide, _WIDE * share))
         if share > _ALL or self.wide < 1:
-            state = _without_look(state, share=share, wide=wide)
+            state = without_look(state, share=share, wide=wide)
         else:
             state = replace(state, measured={**state.measured, "share": share})
         return replace(state, step=state.step + 1)
 
     def wider(self, state: State) -> State:
         wide = min(1.0, self.wide * _GROWTH)
-        return replace(_without_look(state, share=self.share, wide=wide), step=state.step + 1)
+        return replace(without_look(state, share=self.share, wide=wide), step=state.step + 1)
 
     def again(self, before: State, known: State, moved: float) -> State:
         """Φ was not known at the look: look again where the model's solution is, or grow."""
         asked = before.measured.get("asked", math.inf)
         if moved > asked / 4:  # the last look at the same x did not help
-            return self.grown(_but(known, asked=math.inf))
-        after = _without_look(known, share=self.share, wide=self.wide)
-        return replace(_but(after, asked=moved), step=known.step + 1)
-
-
-def _with_look(state: State, look: Look) -> State:
-    points = {"look y": look.y, "look v": look.v}
-    gradients = {"look h": look.h, "look r": look.r, "look g": look.g}
-    after = replace(state, points={**state.points, **points, **gradients})
-    return _but(after, **{"look f": look.f, "asked": math.inf})
-
-
-def _kept(state: State) -> Look:
-    p = state.points
-    f = state.measured["look f"]
-    return Look(p["x"], p["look y"], p["look v"], f, p["look h"], p["look r"], p["look g"])
-
-
-def _without_look(state: State, **measured: float) -> State:
-    points = {name: point for name, point in state.points.items() if not name.startswith("look ")}
-    return _but(replace(state, points=points), **measured)
-
-
-def _with_solution(state: State, found: Evaluation) -> State:
-    """y and v of the sample's solution, and what was learned of its H."""
-    points = {**state.points, "y": found.y, "v": found.v}
-    return replace(state, points=points, memory={**state.memory, "v": dict(found.memory)})
-
-
-def _but(state: State, **measured: float) -> State:
-    return replace(state, measured={**state.measured, **measured})
+            return self.grown(but(known, asked=math.inf))
+        after = without_look(known, share=self.share, wide=self.wide)
+        return replace(but(after, asked=moved), step=known.step + 1)

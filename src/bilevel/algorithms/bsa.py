@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from bilevel.algorithms.double_loop import DoubleLoop, Parts
+from bilevel.algorithms.implicit_steps import InnerSteps
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.aid import AID
 from bilevel.problem.sampling import BatchSizes
-from bilevel.schedules import decaying, increasing
+from bilevel.schedules import decaying, increasing, values
 from bilevel.solvers.inner.sgd import SGD
 from bilevel.solvers.linear.random_truncation import RandomTruncation
+from bilevel.solvers.updates.base import rates_of
 from bilevel.solvers.updates.descent import Descent
 
 # Single samples are too noisy for steps that measure the curvature of Φ.
@@ -49,6 +53,11 @@ class BSA(DoubleLoop):
     neumann_terms: int = 10
     neumann_lr: float = 0.1
     batch: int | Mapping[str, int | None] | BatchSizes | None = 1
+
+    def inner_steps_of(self, ks: range) -> InnerSteps:
+        counts = values(self.inner_steps, ks).astype(int)
+        rates = rates_of(self.inner_lr, range(int(counts.max())))
+        return InnerSteps(counts, np.tile(rates, (len(ks), 1)))
 
     def parts(self, k: int) -> Parts:
         sizes = BatchSizes.of(self.batch)

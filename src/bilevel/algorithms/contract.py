@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -32,6 +32,8 @@ class State:
         tables: one row per sample (or block of samples), for variance reduction. States share them:
             the run writes their rows once a step is accepted.
         measured: numbers that the method has measured, by name.
+        buffers: of modules among the variables, such as the statistics of batch normalisation; the
+            run keeps them, no method sees them.
     """
 
     step: int
@@ -39,6 +41,7 @@ class State:
     memory: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     tables: Mapping[str, Tensor] = field(default_factory=dict)
     measured: Mapping[str, float] = field(default_factory=dict)
+    buffers: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def x(self) -> Tensor:
@@ -67,6 +70,7 @@ class State:
             "memory": {name: dict(memory) for name, memory in self.memory.items()},
             "tables": dict(self.tables),
             "measured": dict(self.measured),
+            "buffers": dict(self.buffers),
         }
 
 
@@ -120,6 +124,9 @@ class Report:
 class Algorithm(ABC):
     """A way to minimise Φ. Frozen data: what changes from step to step is in the State."""
 
+    # Whether x only moves to where Φ was found lower: then a steep place is no divergence.
+    descends: ClassVar[bool] = False
+
     @abstractmethod
     def init(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> State:
         """The state before the first step, from flat x0 and y0."""
@@ -128,9 +135,34 @@ class Algorithm(ABC):
     def step(self, view: View, state: State) -> tuple[State, Report]:
         """One outer step."""
 
+    @property
+    def stretches(self) -> bool:
+        """Whether it is written in array code, so that `stretch` takes many steps at once."""
+        return False
+
+    def stretch(self, oracle: Oracle, state: State, steps: int) -> tuple[State, Report, Tensor]:
+        """Some outer steps, compiled where the model allows it: the same answer up to rounding.
+
+        The report is that of the last step, and belongs to the x that comes with it. The state
+        that was given is left as it is, tables too.
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes one step at a time")
+
     @abstractmethod
     def price(self, k: int) -> Cost:
         """What outer step k costs in calls; None where chance or a tolerance decides."""
+
+    def sized(self, sizes: Mapping[str, Any]) -> Algorithm | None:
+        """The same method with sizes that were measured, by the names of its fields.
+
+        None where it finds its own. See `bilevel.algorithms.judged`.
+        """
+        return None
+
+    def begin(self, oracle: Oracle, points: Mapping[str, Tensor]) -> State:
+        """The state before a step from these points: x and y, and v and h where it has them."""
+        state = self.init(oracle, points["x"], points["y"])
+        return replace(state, points={**state.points, "v": points["v"]})
 
     def stationarity(self, x: Tensor, direction: Tensor, k: int) -> float:
         """How far x is from stationary, given ∇Φ(x): its norm, where nothing binds x."""
@@ -142,6 +174,13 @@ class Algorithm(ABC):
             f"{type(self).__name__} has no inner solver that could adapt to new tasks: use a "
             "double loop, such as AIDBiO or ITDBiO"
         )
+
+
+def with_sizes(method: Algorithm, sizes: Mapping[str, Any]) -> Algorithm:
+    """A copy of a method whose fields of these names have these values."""
+    own = {entry.name for entry in fields(cast(Any, method))}
+    known = {name: size for name, size in sizes.items() if name in own}
+    return cast(Algorithm, replace(cast(Any, method), **known))
 
 
 def _is_finite(vector: Tensor) -> bool:

@@ -3,55 +3,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from bilevel.algorithms.contract import Algorithm, Report, Solve, State
+from bilevel.algorithms.contract import Algorithm, Report, Solve, State, with_sizes
+from bilevel.algorithms.implicit_steps import InnerSteps, are_plain, stretch
+from bilevel.algorithms.parts import Parts as Parts
 from bilevel.arguments import Schedule, instance
-from bilevel.hypergradients.base import Differentiation, Estimate, Stand
+from bilevel.hypergradients.base import Estimate, Stand
 from bilevel.hypergradients.parts import estimate_in_parts
-from bilevel.hypergradients.starts import GivenStart, Start
 from bilevel.numerics.large_pages import copy_of
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.oracles.views import View
-from bilevel.solvers.inner.base import InnerSolver
+from bilevel.solvers.measured import Measured
 from bilevel.solvers.updates.base import Look, Update
 from bilevel.solvers.updates.descent import asked_for
 from bilevel.solvers.updates.measured import MeasuredDescent
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What an outer step is made of.
-
-    Args:
-        inner: how y is found.
-        hypergradient: how the inner solution is differentiated.
-        outer: how x moves.
-        start: where the inner steps start.
-        warm_v: whether the linear solve starts from the last v.
-    """
-
-    inner: InnerSolver
-    hypergradient: Differentiation
-    outer: Update
-    start: Start = field(default_factory=GivenStart)
-    warm_v: bool = False
-
-    def __post_init__(self) -> None:
-        instance("inner", self.inner, InnerSolver, "bilevel.inner.LBFGS(tol=1e-6)")
-        instance("outer", self.outer, Update, "bilevel.updates.Adam(0.01)")
-        self.hypergradient.check(self.inner)
-
-    @property
-    def noisy(self) -> bool:
-        """Whether the estimate rests on batches."""
-        return self.inner.samples or self.hypergradient.samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +76,9 @@ class DoubleLoop(Algorithm):
             points["y0"] = points["y"]  # one for both: no step writes into a state
         return State(0, points, {"x": self.at(0).outer.init(x0)})
 
+    def sized(self, sizes: Mapping[str, Any]) -> Algorithm | None:
+        return with_sizes(self, sizes)
+
     def step(self, view: View, state: State) -> tuple[State, Report]:
         k, x, parts = state.step, state.x, self.at(state.step)
         # Line 3: y_k^0 = y_{k−1}^D. Line 7, AID, 1): v_k^0 = v_{k−1}^N.
@@ -121,6 +97,24 @@ class DoubleLoop(Algorithm):
         size = parts.outer.stationarity(x, found.value)
         after = State(k + 1, points, memories, measured={**state.measured, **found.measured})
         return after, Report(found.value, size, _solves(found), noisy=parts.noisy)
+
+    def inner_steps_of(self, ks: range) -> InnerSteps | None:
+        """The inner steps of these outer ones, of a method that is made for `implicit_steps`."""
+        return None
+
+    @property
+    def stretches(self) -> bool:
+        own = "inner_steps_of" in vars(type(self)) and type(self).step is DoubleLoop.step
+        if not own or not self.warm_start:
+            return False
+        values = (getattr(self, entry.name) for entry in fields(self))
+        # What is measured is not known beforehand.
+        return not any(isinstance(value, Measured) for value in values) and are_plain(self.at(0))
+
+    def stretch(self, oracle: Oracle, state: State, steps: int) -> tuple[State, Report, Tensor]:
+        inner = self.inner_steps_of(range(state.step, state.step + steps))
+        assert inner is not None
+        return stretch(self, self.at(state.step), oracle, state, inner)
 
     def price(self, k: int) -> Cost:
         parts = self.at(k)

@@ -18,6 +18,7 @@ from bilevel.solvers.updates.descent import Descent
     cost="Gc(f) 2T + 2, Gc(g) 2T + 2 (two of them ∇x g), JV 0, HV 0",
     demo={"multiplier": 20.0, "inner_lr": 0.3, "outer_lr": 0.1, "inner_steps": 5, "batch": 16},
     steps=200,
+    bias="O(1/λ)",
 )
 @dataclass(frozen=True, kw_only=True)
 class F2SA(DoubleLoop):

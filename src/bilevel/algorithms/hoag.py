@@ -8,6 +8,7 @@ from typing import Literal
 from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
 from bilevel.arguments import positive, positive_integer
+from bilevel.errors import quoted
 from bilevel.hypergradients.aid import AID
 from bilevel.solvers.inner.base import InnerSolver
 from bilevel.solvers.inner.lbfgs import LBFGS
@@ -59,8 +60,10 @@ class HOAG(DoubleLoop):
             "quadratic": (k + 1.0) ** -2,
             "cubic": (k + 1.0) ** -3,
         }
-        if self.decrease not in factors:
-            raise ValueError(f"decrease must be one of {list(factors)}, got {self.decrease!r}")
+        if self.decrease not in list(factors):  # a list can be looked for where it cannot be a key
+            raise ValueError(
+                f"decrease must be one of {list(factors)}, got {quoted(self.decrease)}"
+            )
         tolerance = _TOLERANCE if self.tolerance is None else positive("tolerance", self.tolerance)
         return max(tolerance * factors[self.decrease], _FLOOR)
 

@@ -11,6 +11,7 @@ from bilevel.hypergradients.itd import ITD
 from bilevel.solvers.inner.base import InnerSolver
 from bilevel.solvers.inner.gradient_descent import GradientDescent
 from bilevel.solvers.measured import Measured
+from bilevel.solvers.updates.adagrad import AdaGrad
 
 _SAFE = Measured()
 
@@ -32,6 +33,9 @@ class ITDBiO(DoubleLoop):
             takes ∇x f for the hypergradient. None is all of them.
         inner: gradient steps of `bilevel.inner`, such as `Steps(Momentum(0.1), 20)`, in place of
             `inner_steps` and `inner_lr`.
+        memory: what the graphs of inner steps may take, such as "1GB", or how many are kept at a
+            time; see `bilevel.ITD`.
+        batch: the rows of f; None is all rows. Those of inner steps are the inner solver's matter.
 
     Example:
         >>> import torch, bilevel
@@ -48,6 +52,8 @@ class ITDBiO(DoubleLoop):
     inner_lr: float | Measured = _SAFE
     truncate: int | None = None
     inner: InnerSolver | None = None
+    memory: int | str = ITD.memory
+    batch: int | None = None
 
     steady = True
 
@@ -55,4 +61,5 @@ class ITDBiO(DoubleLoop):
         # Algorithm 1. Lines 4 to 6: D gradient steps. Line 7, ITD: ∂f(x, y^D(x))/∂x, in the form of
         # Proposition 2, where the start y_{k−1}^D counts as a constant. Line 8: x.
         inner = self.inner or GradientDescent(at(self.inner_steps, k), self.inner_lr)
-        return Parts(inner, ITD(truncate=self.truncate), self.moves_x())
+        method = ITD(truncate=self.truncate, memory=self.memory, batch=self.batch)
+        return Parts(inner, method, self.moves_x(AdaGrad() if method.samples else None))

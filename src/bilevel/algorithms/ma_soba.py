@@ -4,20 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.single_loop import Directions, SingleLoop
+from bilevel.algorithms.single_loop import SingleLoop
 from bilevel.arguments import Schedule, at, positive
+from bilevel.errors import quoted
+from bilevel.kernels.array_code import Draws, batch, inner, minus, moved, number, outer, own, pull
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import CROSS, GRADIENT, HVP, OUTER, Price
-from bilevel.problem.sampling import Streams
-from bilevel.schedules import decaying
-from bilevel.solvers.updates.base import Update
-from bilevel.solvers.updates.descent import Descent
+from bilevel.schedules import Values, decaying
+from bilevel.solvers.updates.base import Update, rates_of
+
+
+class Four(NamedTuple):
+    """The points of SOBA, and the average h."""
+
+    x: Any
+    y: Any
+    v: Any
+    h: Any
+
+
+def _directions(oracle: Any, now: Four, tables: Any, draws: Draws, numbers: Any, k: int) -> Four:
+    x, y, v, h = now
+    g, Hv, Jv = inner(oracle, x, y, v, batch(draws.inner, k))
+    f_x, f_y = outer(oracle, x, y, batch(draws.outer, k))
+    # h starts at zero, a bias that the large first weights θ soon remove. Only x is averaged: y and
+    # v follow the directions of this step.
+    newest = pull(oracle, x, minus(f_x, Jv))
+    h = moved(own(h), minus(own(h), newest), number(numbers, k, 0))
+    return Four(h, g, minus(Hv, f_y), h)
 
 
 @register(
@@ -40,6 +60,8 @@ class MASOBA(SingleLoop):
         outer_lr: γ, or a schedule.
         average: θ, the weight of the newest; or a schedule.
         batch: |S| = |T|; None is all rows.
+        inner: how y and v move, in the place of `inner_lr`: `bilevel.updates.ImplicitDescent(ρ)` is
+            stable for every penalty that the model knows.
 
     Example:
         >>> import torch, bilevel
@@ -56,28 +78,25 @@ class MASOBA(SingleLoop):
     inner_lr: float | Schedule = decaying(0.1, 0.5)
     average: float | Schedule = decaying(0.9, 0.5)
     batch: int | None = 64
+    inner: Update | None = None
+
+    text = staticmethod(_directions)
+    points = Four
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < positive("average", at(self.average, 0)) <= 1:
-            raise ValueError(f"average must be at most 1, got {at(self.average, 0)!r}")
+            raise ValueError(f"average must be at most 1, got {quoted(at(self.average, 0))}")
 
     def updates(self) -> Mapping[str, Update]:
-        inner = Descent(self.inner_lr)
+        inner = self.moves_inside(self.inner_lr, self.inner)
         return {"y": inner, "v": inner, "x": self.moves_x(decaying(0.1, 0.5))}
 
     def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
         return {**super().start(oracle, x0, y0), "h": torch.zeros_like(x0)}
 
-    def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
-        x, y, v, h = state.x, state.y, state.points["v"], state.points["h"]
-        around = oracle.linearize(x, y, streams.rows("inner", self.batch))
-        Hv, Jv = around.both(v)
-        f_x, f_y = oracle.outer(x, y, streams.rows("outer", self.batch)).gradient()
-        # h starts at zero, a bias that the large first weights θ soon remove.
-        h = h.lerp(oracle.pull(x, f_x - Jv), positive("average", at(self.average, state.step)))
-        # Only x is averaged: y and v follow the directions of this step.
-        return Directions({"y": around.gradient(), "v": Hv - f_y, "x": h}, kept={"h": h})
+    def all_numbers(self, oracle: Oracle, ks: range) -> Values:
+        return rates_of(self.average, ks, "average")[:, None]
 
     @property
     def asks(self) -> Price:

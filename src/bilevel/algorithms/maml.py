@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from bilevel.algorithms.contract import Algorithm
 from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
@@ -53,6 +56,10 @@ class MAML(DoubleLoop):
     warm_start: bool = False
 
     steady = True
+
+    def sized(self, sizes: Mapping[str, Any]) -> Algorithm | None:
+        # Its Φ is f after D steps from a start that is x: not that of an inner solution.
+        return None
 
     def parts(self, k: int) -> Parts:
         inner = GradientDescent(at(self.inner_steps, k), self.inner_lr)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from bilevel.algorithms.carried import carry, remembered, started
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions, SingleLoop
@@ -16,7 +16,6 @@ from bilevel.oracles.plans import Implicit, Series, do
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import CROSS, GRADIENT, OUTER, Cost, Price
 from bilevel.problem.sampling import Streams
-from bilevel.problem.sources import Rows
 from bilevel.schedules import decaying
 from bilevel.solvers.updates.base import Update
 from bilevel.solvers.updates.descent import Descent
@@ -81,40 +80,26 @@ class MRBO(SingleLoop):
         return {"y": Descent(self.inner_lr), "x": self.moves_x(decaying(0.1, 1 / 3))}
 
     def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        points = {"x": x0.clone(), "y": y0.clone()}
-        before = {"x before": points["x"], "y before": points["y"]}
-        return {**points, **before, "d_x": torch.zeros_like(x0), "d_y": torch.zeros_like(y0)}
+        return started({"x": x0.clone(), "y": y0.clone()}, ("x", "y"))
 
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
-        here, there = (state.x, state.y), (state.points["x before"], state.points["y before"])
         # The same batches serve both points below: in the difference their noise cancels (STORM).
         S = streams.rows("inner", self.batch)
         hessians = streams.batches("hessian", self.batch, self.neumann_terms)
         # η Σ_q as in stocBiO's Algorithm 3: the step of the series is also its scale.
         series = Series(hessians, self.neumann_lr, self.neumann_lr, summed=True)
         rows = (streams.rows("outer", self.batch), series, streams.rows("cross", self.batch))
-        d_y, d_x = self._at(oracle, here, S, rows)
-        # The first step has no earlier direction to correct: a plain estimate.
-        if state.step > 0:
-            keep = 1 - fraction("momentum", at(self.momentum, state.step))
-            g, h = self._at(oracle, there, S, rows)
-            d_y = d_y + keep * (state.points["d_y"] - g)
-            d_x = d_x + keep * (state.points["d_x"] - h)
-        kept = {"x before": state.x, "y before": state.y, "d_x": d_x, "d_y": d_y}
-        return Directions({"x": d_x, "y": d_y}, kept=kept)
 
-    def _at(
-        self,
-        oracle: Oracle,
-        point: tuple[Tensor, Tensor],
-        S: Rows,
-        rows: tuple[Rows, Series, Rows],
-    ) -> tuple[Tensor, Tensor]:
-        """∇y g and the hypergradient at a point, on these batches."""
-        x, y = point
-        # No inner steps in the plan: y moves along its own direction d_y.
-        found = do(Implicit(x, y, (), *rows), oracle)
-        return oracle.inner(x, y, S).gradient(), oracle.pull(x, found.covector)
+        def at_point(points: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            """∇y g and the hypergradient; no inner steps: y moves along its own direction."""
+            x, y = points["x"], points["y"]
+            found = do(Implicit(x, y, (), *rows), oracle)
+            return {"y": oracle.inner(x, y, S).gradient(), "x": oracle.pull(x, found.covector)}
+
+        # The first step has no earlier direction to correct: a plain estimate.
+        keep = 1 - fraction("momentum", at(self.momentum, state.step)) if state.step else 0.0
+        d = carry(state.points, at_point, keep)
+        return Directions(d, kept=remembered(state.points, d))
 
     @property
     def asks(self) -> Price:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from bilevel.algorithms.contract import Algorithm
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 from bilevel.record import Record
 
 
@@ -23,6 +23,8 @@ class Entry(Record):
         demo: settings that work on a small, well-scaled problem with data.
         cost: the stated cost of an outer step, in the paper's letters.
         steps: how many outer steps the demo needs there.
+        bias: what keeps its limit from a stationary point of Φ, where the inner problem is strongly
+            convex; empty if nothing does but the accuracy of its solves.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Entry(Record):
     demo: Mapping[str, Any]
     cost: str
     steps: int = 60
+    bias: str = ""
 
     def make(self, **changes: Any) -> Algorithm:
         """The algorithm with its demo settings, apart from the given changes."""
@@ -44,15 +47,15 @@ Kind = TypeVar("Kind", bound=Algorithm)
 
 
 def register(
-    name: str, *, paper: str, cost: str, demo: Mapping[str, Any], steps: int = 60
+    name: str, *, paper: str, cost: str, demo: Mapping[str, Any], steps: int = 60, bias: str = ""
 ) -> Callable[[type[Kind]], type[Kind]]:
     """Put an algorithm into the registry; its docstring's first line is its summary."""
 
     def add(algorithm: type[Kind]) -> type[Kind]:
         if name in _entries:
-            raise ValueError(f"there is already an algorithm named {name!r}")
+            raise ValueError(f"there is already an algorithm named {quoted(name)}")
         summary = (algorithm.__doc__ or "").strip().splitlines()[0]
-        _entries[name] = Entry(name, algorithm, summary, paper, dict(demo), cost, steps)
+        _entries[name] = Entry(name, algorithm, summary, paper, dict(demo), cost, steps, bias)
         return algorithm
 
     return add
@@ -64,7 +67,7 @@ def registry() -> dict[str, Entry]:
     Example:
         >>> import bilevel
         >>> print(*list(bilevel.algorithms.registry())[:6])
-        aid-bio aid-cg aid-fp aid-qn anchored-aid bsa
+        acc-f2ba aid-bio aid-cg aid-fp aid-qn alset
         >>> bilevel.algorithms.registry()["stocbio"].cost
         'Gc(f) 2, Gc(g) D, JV 1, HV Q'
     """
@@ -84,5 +87,5 @@ def named(name: str) -> Entry:
         'Pedregosa, ICML 2016, Algorithm 1 (HOAG)'
     """
     if name not in _entries:
-        raise UserError(f"there is no algorithm {name!r}; there are {', '.join(registry())}")
+        raise UserError(f"there is no algorithm {quoted(name)}; there are {', '.join(registry())}")
     return _entries[name]

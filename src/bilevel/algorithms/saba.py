@@ -4,22 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from bilevel.algorithms.contract import State, Write
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.single_loop import Directions, SingleLoop
+from bilevel.algorithms.single_loop import SingleLoop
 from bilevel.arguments import Schedule
+from bilevel.kernels.array_code import (
+    Draws,
+    Triple,
+    block,
+    minus,
+    outer,
+    pull,
+    ridged,
+    saga,
+    sampled,
+)
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import CROSS, GRADIENT, HVP, OUTER, Price
+from bilevel.problem.ahead import Ahead
 from bilevel.problem.sampling import Streams
 from bilevel.problem.sources import Rows
 from bilevel.solvers.updates.base import Update
-from bilevel.solvers.updates.descent import Descent
 
 _INNER, _OUTER = ("g", "Hv", "Jv"), ("f_x", "f_y")
+
+
+def _directions(
+    oracle: Any, now: Triple, tables: Any, draws: Draws, numbers: Any, k: int
+) -> Triple:
+    x, y, v = now
+    rows, i, share = block(draws.inner, k)
+    # Only what is sampled is remembered: a penalty that the model knows is added as it is now.
+    g, Hv, Jv = sampled(oracle, x, y, v, rows)
+    g = saga(g, tables[0], tables[1], i, share)
+    Hv = saga(Hv, tables[2], tables[3], i, share)
+    Jv = saga(Jv, tables[4], tables[5], i, share)
+    rows, i, share = block(draws.outer, k)
+    f_x, f_y = outer(oracle, x, y, rows)
+    # Pulled block by block: a covector that was kept from an earlier x could not be pulled now.
+    f_x = saga(pull(oracle, x, f_x), tables[6], tables[7], i, share)
+    f_y = saga(f_y, tables[8], tables[9], i, share)
+    g, Hv, Jv = ridged(oracle, x, y, v, g, Hv, Jv)
+    return Triple(minus(f_x, Jv), g, minus(Hv, f_y))
 
 
 @register(
@@ -45,6 +75,8 @@ class SABA(SingleLoop):
         outer_lr: γ.
         batch: rows of a block. The tables hold a row of 2 dim y + dim x numbers for each block of
             the inner rows, and dim y + dim x for each of the outer rows.
+        inner: how y and v move, in the place of `inner_lr`: `bilevel.updates.ImplicitDescent(ρ)` is
+            stable for every penalty that the model knows.
 
     Example:
         >>> import torch, bilevel
@@ -62,9 +94,12 @@ class SABA(SingleLoop):
 
     inner_lr: float | Schedule = 0.1
     batch: int | None = 64
+    inner: Update | None = None
+
+    text = staticmethod(_directions)
 
     def updates(self) -> Mapping[str, Update]:
-        inner = Descent(self.inner_lr)
+        inner = self.moves_inside(self.inner_lr, self.inner)
         return {"y": inner, "v": inner, "x": self.moves_x(0.1)}
 
     def tables(self, oracle: Oracle, points: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -80,45 +115,18 @@ class SABA(SingleLoop):
                 made[f"mean {name}"] = made[name].new_tensor(shares) @ made[name]
         return {name: t if t.ndim == 2 else t[None] for name, t in made.items()}
 
-    def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
-        found: dict[str, Tensor] = {}
-        writes: list[Write] = []
-        for names, total in ((_INNER, oracle.inner_rows), (_OUTER, oracle.outer_rows)):
-            # A row is drawn, and with it its block: a short last block comes up less often, and the
-            # estimate has no bias.
-            one = 1 if self.batch else None
-            drawn = streams.rows("outer" if names is _OUTER else "inner", one)
-            i = 0 if drawn is None else int(drawn[0]) // (self.batch or 1)
-            rows, share = _block(i, total, self.batch)
-            now = self._values(oracle, state.points, names, rows)
-            for name, value in zip(names, now, strict=True):
-                mean = state.tables[f"mean {name}"][0]
-                change = value - state.tables[name][i]
-                found[name] = mean + change
-                # Written by the run, not here: states share the tables, and a step may be
-                # rejected. The mean moves by the change alone: no pass over the blocks.
-                at = torch.tensor([i])
-                writes.append(Write(name, at, value[None]))
-                writes.append(Write(f"mean {name}", at * 0, (mean + share * change)[None]))
-        moves = {
-            "y": found["g"],
-            "v": found["Hv"] - found["f_y"],
-            "x": found["f_x"] - found["Jv"],
-        }
-        return Directions(moves, writes=tuple(writes))
+    def draws(self, streams: Streams | Ahead) -> Draws:
+        return Draws(*(streams.block(role, self.batch) for role in ("inner", "outer")))
 
     def _values(
         self, oracle: Oracle, points: Mapping[str, Tensor], names: tuple[str, ...], rows: Rows
     ) -> tuple[Tensor, ...]:
         """The quantities of these names on a block of rows."""
-        # Pulled block by block: a covector that was kept from an earlier x could not be pulled now.
         x, y = points["x"], points["y"]
         if names is _OUTER:
-            f_x, f_y = oracle.outer(x, y, rows).gradient()
-            return oracle.pull(x, f_x), f_y
-        around = oracle.linearize(x, y, rows)
-        Hv, Jv = around.both(points["v"])
-        return around.gradient(), Hv, oracle.pull(x, Jv)
+            f_x, f_y = outer(oracle, x, y, rows)
+            return pull(oracle, x, f_x), f_y
+        return sampled(oracle, x, y, points["v"], rows)
 
     @property
     def asks(self) -> Price:

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.single_loop import Directions, SingleLoop
+from bilevel.algorithms.single_loop import SingleLoop
+from bilevel.algorithms.triple import TRIPLE
 from bilevel.arguments import Schedule
-from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import CROSS, GRADIENT, HVP, OUTER, Price
-from bilevel.problem.sampling import Streams
+from bilevel.kernels.array_code import Draws, Triple, batch, inner, minus, outer, pull
+from bilevel.oracles.prices import Price
 from bilevel.schedules import decaying
 from bilevel.solvers.updates.base import Update
-from bilevel.solvers.updates.descent import Descent
+
+
+def _directions(
+    oracle: Any, now: Triple, tables: Any, draws: Draws, numbers: Any, k: int
+) -> Triple:
+    # One linearisation on S gives ∇y g, Hv and Jv.
+    g, Hv, Jv = inner(oracle, now.x, now.y, now.v, batch(draws.inner, k))
+    f_x, f_y = outer(oracle, now.x, now.y, batch(draws.outer, k))
+    # Where the last two vanish, y = y*(x) and v = H⁻¹∇y f, and the first is ∇Φ(x). Covectors are
+    # summed before `pull`, which may be a pass back through a network.
+    return Triple(pull(oracle, now.x, minus(f_x, Jv)), g, minus(Hv, f_y))
 
 
 @register(
@@ -38,6 +48,8 @@ class SOBA(SingleLoop):
         inner_lr: ρ, for y and v, at most 1/L; or a schedule.
         outer_lr: γ, or a schedule.
         batch: |S| = |T|; None is all rows.
+        inner: how y and v move, in the place of `inner_lr`: `bilevel.updates.ImplicitDescent(ρ)` is
+            stable for every penalty that the model knows.
 
     Example:
         >>> import torch, bilevel
@@ -52,21 +64,14 @@ class SOBA(SingleLoop):
 
     inner_lr: float | Schedule = decaying(0.1, 0.5)
     batch: int | None = 64
+    inner: Update | None = None
+
+    text = staticmethod(_directions)
 
     def updates(self) -> Mapping[str, Update]:
-        inner = Descent(self.inner_lr)
+        inner = self.moves_inside(self.inner_lr, self.inner)
         return {"y": inner, "v": inner, "x": self.moves_x(decaying(0.1, 0.5))}
-
-    def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
-        x, y, v = state.x, state.y, state.points["v"]
-        # One linearisation on S gives ∇y g, Hv and Jv; in most oracles they share the passes.
-        around = oracle.linearize(x, y, streams.rows("inner", self.batch))
-        Hv, Jv = around.both(v)
-        f_x, f_y = oracle.outer(x, y, streams.rows("outer", self.batch)).gradient()
-        # Where the first two vanish, y = y*(x) and v = H⁻¹∇y f, and the third is ∇Φ(x). Covectors
-        # are summed before `pull`, which may be a pass back through a network.
-        return Directions({"y": around.gradient(), "v": Hv - f_y, "x": oracle.pull(x, f_x - Jv)})
 
     @property
     def asks(self) -> Price:
-        return OUTER + GRADIENT + HVP + CROSS
+        return TRIPLE

@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bilevel.algorithms.double_loop import DoubleLoop, Parts
+from bilevel.algorithms.implicit_steps import InnerSteps
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.aid import AID
 from bilevel.problem.sampling import AtMost, BatchSizes
+from bilevel.schedules import values
 from bilevel.solvers.inner.base import InnerSolver
 from bilevel.solvers.inner.sgd import SGD
 from bilevel.solvers.linear.sampled_neumann import SampledNeumann
 from bilevel.solvers.measured import Measured
 from bilevel.solvers.updates.adagrad import AdaGrad
+from bilevel.solvers.updates.base import rates_of
 
 _BATCH = AtMost(500)
 # The batches that are not measured may have more curvature. One object for α and η: solvers that
@@ -74,6 +77,13 @@ class StocBiO(DoubleLoop):
     inner: InnerSolver | None = None
 
     steady = True
+
+    def inner_steps_of(self, ks: range) -> InnerSteps:
+        assert not isinstance(self.inner_lr, Measured)
+        counts = values(self.inner_steps, ks).astype(int)
+        # One rate for all inner steps of an outer one.
+        rates = rates_of(self.inner_lr, ks)[:, None]
+        return InnerSteps(counts, rates.repeat(int(counts.max()), axis=1))
 
     def parts(self, k: int) -> Parts:
         S = BatchSizes.of(self.batch)

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,11 +18,14 @@ from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.oracles.views import View
 from bilevel.problem.sampling import Streams
+from bilevel.solvers.updates.quasi_newton import in_metric
 
 _ARMIJO = 1e-4  # the fraction of the decrease promised by the slope that must be achieved
 SLACK = 0.1  # the fraction of the wanted decrease by which Φ may be wrong
 _GROW = 10.0  # a step is at most this many times the longest one since the last cut
-_MEMORY = 20  # pairs of differences
+# Pairs of differences: as many as 200,000 entries hold, between these bounds. Where Φ is badly
+# conditioned, 20 pairs need several times as many steps as 100.
+_FEWEST, _MOST, _ENTRIES = 20, 100, 200_000
 _CUTS = 60  # trials of one step, each at most half as long as the one before
 _TIGHTEST = 1e-6  # however many steps fail, solves are not asked for more than this factor
 
@@ -54,6 +57,14 @@ class Evaluation:
         return math.isfinite(self.value) and math.isfinite(norm(self.h))
 
 
+class Course(NamedTuple):
+    """Along what x is moved, the slope of Φ along it, and how far at first."""
+
+    d: Tensor
+    slope: float
+    t: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class TriedSteps(Algorithm):
     """Quasi-Newton steps on Φ. x only moves to points where Φ was found lower.
@@ -71,6 +82,8 @@ class TriedSteps(Algorithm):
 
     first: float = 1e-3
 
+    descends = True
+
     @abstractmethod
     def evaluate(
         self, oracle: Oracle, stand: Stand, wanted: float | None, streams: Streams
@@ -81,30 +94,42 @@ class TriedSteps(Algorithm):
         tolerances, below 1 once they have proved too inaccurate to go on with.
         """
 
+    def course(
+        self, oracle: Oracle, here: Evaluation, state: State, model: Course, sizes: dict[str, float]
+    ) -> Course | None:
+        """Along what to go from here, given what the quasi-Newton model would do: that, by default.
+
+        None stays here: `sizes`, which may be changed, make the next step another one.
+        """
+        return model
+
     def init(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> State:
         none = x0.new_zeros(0, len(x0))
         return State(0, {"x": x0.clone(), "y": y0.clone()}, {"x": {"s": none, "z": none}})
 
     def step(self, view: View, state: State) -> tuple[State, Report]:
         oracle, streams = view.whole, view.whole.streams(state.step)
-        here = self._here(oracle, state, streams)
+        here = self.here(oracle, state, streams)
         size = norm(here.h)
         if not here.is_finite or size == 0:
             # An infinite norm tells the run that this is divergence, and not the end of the way.
             end = Report(here.h, size if here.is_finite else math.inf, here.solves, stuck=True)
             return replace(state, step=state.step + 1), end
-        pairs, sizes = state.memory["x"], dict(state.measured)
-        d, slope = _direction(pairs["s"], pairs["z"], here.h)
-        largest = float(d.abs().max())
-        if len(pairs["s"]):
-            # The first length was a guess: the second may be far longer.
-            grow = _GROW if state.step > 1 else 100 * _GROW
-            t = min(1.0, grow * sizes.get("longest", largest) / largest)
-        else:
-            t = sizes.get("fresh", self.first * max(1.0, float(here.x.abs().max()))) / largest
-        there, cut = self._try(oracle, here, d, slope, t, streams, sizes)
+        pairs, sizes = pairs_of(state), dict(state.measured)
+        model = self._model(here, state)
+        if here.slack > -model.t * model.slope / 2:
+            # Φ is not known well enough here to tell whether such a step lowers it.
+            stand = Stand(here.x, here.y, here.v, here.memory, sizes)
+            again = self.evaluate(oracle, stand, -model.t * model.slope, streams)
+            if again.is_finite and norm(again.h) > 0:
+                here, size, model = again, norm(again.h), self._model(again, state)
+        course = self.course(oracle, here, state, model, sizes)
+        if course is None:
+            return _state(state.step + 1, here, pairs, sizes), Report(here.h, size, here.solves)
+        there, cut = self.tried(oracle, here, course, streams, sizes)
         if there is None:
-            return self._begin_again(state, here, sizes, t * largest)
+            return self.begin_again(state, here, sizes, course.t * float(course.d.abs().max()))
+        d, slope = course.d, course.slope
         s, z = there.x - here.x, there.h - here.h
         length = float(s.abs().max())
         # A pair without positive curvature would cost L-BFGS its positive definite matrix.
@@ -116,17 +141,30 @@ class TriedSteps(Algorithm):
             if float(there.h @ d) < 0.9 * slope:
                 pairs = {name: kept[:0] for name, kept in pairs.items()}
         sizes["longest"] = length if cut else max(length, sizes.get("longest", 0.0))
-        last = {name: kept[-_MEMORY:] for name, kept in pairs.items()}
+        memory = max(_FEWEST, min(_MOST, _ENTRIES // len(s)))
+        last = {name: kept[-memory:] for name, kept in pairs.items()}
         return _state(state.step + 1, there, last, sizes), Report(here.h, size, there.solves)
 
-    def _begin_again(
+    def _model(self, here: Evaluation, state: State) -> Course:
+        """What L-BFGS would do, not much further than what has proved itself."""
+        pairs, sizes = pairs_of(state), state.measured
+        d, slope = _direction(pairs["s"], pairs["z"], here.h)
+        largest = float(d.abs().max())
+        if len(pairs["s"]):
+            # The first length was a guess: the second may be far longer.
+            grow = _GROW if state.step > 1 else 100 * _GROW
+            return Course(d, slope, min(1.0, grow * sizes.get("longest", largest) / largest))
+        fresh = sizes.get("fresh", self.first * max(1.0, float(here.x.abs().max())))
+        return Course(d, slope, fresh / largest)
+
+    def begin_again(
         self, state: State, here: Evaluation, sizes: dict[str, float], length: float
     ) -> tuple[State, Report]:
         """After a step for which no length was found: the model of Φ, or the solves, are at fault.
 
         First without the pairs, then with tighter solves, twice; then there is nothing left to try.
         """
-        pairs = state.memory["x"]
+        pairs = pairs_of(state)
         none = {name: kept[:0] for name, kept in pairs.items()}
         sizes["fresh"] = 1e-3 * length
         if not len(pairs["s"]):
@@ -139,7 +177,7 @@ class TriedSteps(Algorithm):
             after = replace(after, points=again)
         return after, Report(here.h, norm(here.h), here.solves, stuck=stuck)
 
-    def _here(self, oracle: Oracle, state: State, streams: Streams) -> Evaluation:
+    def here(self, oracle: Oracle, state: State, streams: Streams) -> Evaluation:
         """What is known of the point where we stand, which only the start has to find out."""
         points, learned = state.points, state.memory.get("v", {})
         if "h" not in points:
@@ -148,17 +186,16 @@ class TriedSteps(Algorithm):
         value, slack = state.measured["value"], state.measured["slack"]
         return Evaluation(state.x, state.y, points["v"], points["h"], value, slack, (), learned)
 
-    def _try(
+    def tried(
         self,
         oracle: Oracle,
         here: Evaluation,
-        d: Tensor,
-        slope: float,
-        t: float,
+        course: Course,
         streams: Streams,
         sizes: dict[str, float],
     ) -> tuple[Evaluation | None, bool]:
         """A lower point along d, and whether the step had to be cut for it."""
+        d, slope, t = course
         eps = float(torch.finfo(here.x.dtype).eps)
         first = t
         for _ in range(_CUTS):
@@ -187,6 +224,12 @@ class TriedSteps(Algorithm):
         return Cost(None, None, None, None)
 
 
+def pairs_of(state: State) -> Mapping[str, Tensor]:
+    """Differences of x and of ∇Φ; none in a state that another method began."""
+    none = state.x.new_zeros(0, len(state.x))
+    return {name: state.memory["x"].get(name, none) for name in ("s", "z")}
+
+
 def _state(
     step: int, at: Evaluation, pairs: Mapping[str, Tensor], sizes: dict[str, float]
 ) -> State:
@@ -196,17 +239,8 @@ def _state(
 
 
 def _direction(s: Tensor, z: Tensor, h: Tensor) -> tuple[Tensor, float]:
-    """−B h by the two loops of L-BFGS, and its slope; −h where that is no descent direction."""
-    d, alphas = -h, []
-    for i in reversed(range(len(s))):
-        alpha = float(s[i] @ d) / float(s[i] @ z[i])
-        alphas.append(alpha)
-        d = d - alpha * z[i]
-    if len(s):
-        # The newest pair sets the scale: s'z/z'z, an inverse curvature (Liu & Nocedal).
-        d = d * (float(s[-1] @ z[-1]) / float(z[-1] @ z[-1]))
-    for i, alpha in zip(range(len(s)), reversed(alphas), strict=True):
-        d = d + (alpha - float(z[i] @ d) / float(s[i] @ z[i])) * s[i]
+    """−B h by L-BFGS, and its slope; −h where that is no descent direction."""
+    d = -in_metric(s, z, h)
     # Rounding can spoil the two loops; −h goes down in any case.
     slope = float(h @ d)
     return (d, slope) if slope < -1e-10 * norm(h) * norm(d) else (-h, -(norm(h) ** 2))

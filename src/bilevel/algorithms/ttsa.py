@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from bilevel.algorithms.double_loop import DoubleLoop, Parts
+from bilevel.algorithms.implicit_steps import InnerSteps
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.aid import AID
@@ -13,6 +16,7 @@ from bilevel.problem.sampling import BatchSizes
 from bilevel.schedules import decaying
 from bilevel.solvers.inner.sgd import SGD
 from bilevel.solvers.linear.random_truncation import RandomTruncation
+from bilevel.solvers.updates.base import rates_of
 from bilevel.solvers.updates.descent import Descent
 
 _OWN = Descent(decaying(0.1, power=3 / 5))
@@ -48,6 +52,9 @@ class TTSA(DoubleLoop):
     neumann_terms: int = 10
     neumann_lr: float = 0.1
     batch: int | Mapping[str, int | None] | BatchSizes | None = 1
+
+    def inner_steps_of(self, ks: range) -> InnerSteps:
+        return InnerSteps(np.ones(len(ks), int), rates_of(self.inner_lr, ks)[:, None])
 
     def parts(self, k: int) -> Parts:
         sizes = BatchSizes.of(self.batch)

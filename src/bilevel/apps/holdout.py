@@ -18,8 +18,9 @@ from torch import Tensor
 
 from bilevel.algorithms import Algorithm
 from bilevel.arguments import positive_integer
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 from bilevel.models.softmax.form import Penalty, SoftmaxForm
+from bilevel.models.softmax.one_column import regression_problem
 from bilevel.models.softmax.oracle import SoftmaxOracle
 from bilevel.models.softmax.problem import matrix, softmax_problem
 from bilevel.numerics.vectors import norm
@@ -76,7 +77,7 @@ class LabelledRows:
     def split(self, name: str, fraction: float, seed: int) -> tuple[LabelledRows, LabelledRows]:
         """The rest and a random fraction, at least one row each."""
         if not 0 < fraction < 1:
-            raise ValueError(f"{name} must be a fraction between 0 and 1, got {fraction!r}")
+            raise ValueError(f"{name} must be a fraction between 0 and 1, got {quoted(fraction)}")
         if len(self.labels) < 2:
             raise ValueError(
                 f"there must be at least 2 rows to hold one back, got {len(self.labels)}: give "
@@ -91,8 +92,30 @@ class LabelledRows:
         given = np.take_along_axis(scores, self.labels[:, None], 1)[:, 0]
         return np.asarray(scipy.special.logsumexp(scores, axis=1) - given)
 
+    def problem(self, outer: LabelledRows, form: Mapping[str, Any]) -> Problem:
+        """That of learning what `form` leaves open on the outer rows."""
+        return self._made_by(softmax_problem, outer, form)
+
+    def _made_by(
+        self, make: Callable[..., Problem], outer: LabelledRows, form: Mapping[str, Any]
+    ) -> Problem:
+        return make((self.features, self.labels), (outer.features, outer.labels), **form)
+
     def accuracy(self, W: Array) -> float:
         return float(((self.features @ W).argmax(1) == self.labels).mean())
+
+
+class NumberedRows(LabelledRows):
+    """Rows with numbers in the place of labels."""
+
+    def take(self, which: Array) -> NumberedRows:
+        return NumberedRows(self.features[which], self.labels[which])
+
+    def losses(self, W: Array) -> Array:
+        return np.asarray(np.square(self.features @ W[:, 0] - self.labels) / 2)
+
+    def problem(self, outer: LabelledRows, form: Mapping[str, Any]) -> Problem:
+        return self._made_by(regression_problem, outer, form)
 
 
 class HeldBack(StatefulCallback):
@@ -172,18 +195,17 @@ def learn(
     seed: int,
     **options: Unpack[RunOptions],
 ) -> Learned:
-    """Solve a softmax problem until the rows held back gain no more.
+    """Solve a problem on such rows until the rows held back gain no more.
 
     Args:
         train, outer, held: the rows of the inner loss, of the outer loss, and those held back.
-        form: the weights, penalty and classes of `bilevel.softmax_problem`.
+        form: the weights, penalty and classes of the problem.
         algorithm: made for the problem.
         steps, patience: the most outer steps, and how many in a row may be idle.
         seed: of the algorithm.
         options: as for `bilevel.minimize`.
     """
-    rows = [(part.features, part.labels) for part in (train, outer)]
-    problem = softmax_problem(*rows, **form)
+    problem = train.problem(outer, form)
     watch = HeldBack(held, patience, problem)
     options["callbacks"] = [*options.get("callbacks", ()), watch]
     result = minimize(problem, algorithm(problem), steps=steps, seed=seed, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,11 @@ _PAUSE = 0.2  # seconds between two updates: single-sample methods make thousand
 _NAME = "{task.description}"
 
 
+def console() -> Console:
+    """For bars and notes: stderr, or nothing after --quiet."""
+    return Console(stderr=True, quiet=bool(os.environ.get("BILEVEL_QUIET")))
+
+
 class _Bar:
     """One line of rich's on stderr, from the first update to the end of the block."""
 
@@ -34,7 +40,7 @@ class _Bar:
         times = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
         note = TextColumn("{task.fields[note]}")
         columns = TextColumn(_NAME), BarColumn(bar_width=24), count, *times, note
-        self._bar = Progress(*columns, console=Console(stderr=True))
+        self._bar = Progress(*columns, console=console())
         self._task = self._bar.add_task(title, total=total, completed=done, note="")
 
     def __enter__(self) -> Self:
@@ -137,5 +143,5 @@ def downloads() -> Iterator[BarFor]:
 
     pooch.get_logger().setLevel("WARNING")  # the bar tells what it would
     columns = TextColumn(_NAME), BarColumn(), DownloadColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=console(), transient=True) as progress:
         yield lambda file: DownloadBar(progress, file)

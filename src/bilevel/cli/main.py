@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from contextlib import suppress
 from typing import Annotated, NoReturn
@@ -14,11 +15,26 @@ from rich.text import Text
 import bilevel
 from bilevel.cli import commands
 from bilevel.discovery import load_modules
-from bilevel.errors import UserError, short
+from bilevel.errors import UserError, quoted, short
 
 _USAGE = 2
+_WIDE = 112  # columns of a terminal that fit a task and what it does
 _STDOUT = 1
 _MOST = 2000  # characters of a message
+_WORD = 4096  # of an argument: no path is longer
+QUIET = "BILEVEL_QUIET"  # a variable of the environment: processes that we start are quiet, too
+# What people come for, in the order in which they do.
+_TASKS = {
+    "clean orders.csv --label category -o cleaned": "find the wrong labels in a table",
+    "review cleaned": "decide about them in the browser",
+    "predict cleaned/model.npz new.csv": "label new rows",
+    "init cleaning": "a program to start from (penalties, network, comparison)",
+    "few-shot train --data fc100": "learn to tell classes by a few pictures",
+    "run mine.toml": "methods on a problem; then: bilevel report out/mine",
+    "bench ijcnn1": "methods against the clock on the field's problems",
+    "reproduce figure-5": "a figure of the paper, with verdicts",
+    "doctor": "is everything here, and is it right?",
+}
 
 
 def build() -> typer.Typer:
@@ -26,12 +42,11 @@ def build() -> typer.Typer:
     app = typer.Typer(
         name="bilevel",
         help="Bilevel optimisation: find wrong labels, tune many penalties, rerun the paper.",
-        no_args_is_help=True,
         rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_options)
+    app.callback(invoke_without_command=True)(_options)
     for module in load_modules(commands):
         module.register(app)
     return app
@@ -43,7 +58,19 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _overview() -> str:
+    """In ten lines what one can do; on a narrow terminal in twice as many."""
+    wide = shutil.get_terminal_size().columns >= _WIDE
+    pattern = "  bilevel {:<46} {}" if wide else "  bilevel {}\n      {}"
+    tasks = [pattern.format(*task) for task in _TASKS.items()]
+    return "\n".join([*tasks, "All commands: bilevel --help. One of them: bilevel clean --help."])
+
+
 def _options(
+    context: typer.Context,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No bars and no notes, also after a command.")
+    ] = False,
     version: Annotated[
         bool,
         typer.Option(
@@ -51,18 +78,33 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    pass
+    if quiet:
+        os.environ[QUIET] = "1"
+    if context.invoked_subcommand is None:
+        typer.echo(_overview())
+
+
+def _hoisted(words: list[str]) -> list[str]:
+    """--quiet may stand after the command, too."""
+    quiet = [word for word in words if word in ("--quiet", "-q")]
+    return quiet[:1] + [word for word in words if word not in quiet]
 
 
 def main() -> None:
     """Run the command; what the user can mend is a message and exit code 2."""
     try:
         try:
+            _check_words(sys.argv[1:])
+            sys.argv[1:] = _hoisted(sys.argv[1:])
             build()()
         finally:
             if sys.stdout is not None:  # which it is when it was closed
                 sys.stdout.flush()  # a disk that is full says so here
     except UserError as error:
+        _refuse(str(error))
+    except ImportError as error:
+        if "pip install" not in str(error):  # as ours say for what is missing
+            raise
         _refuse(str(error))
     except MemoryError as error:
         _refuse(f"there is not enough memory: {error or 'ask for less'}")
@@ -72,6 +114,15 @@ def main() -> None:
         if "allocate memory" not in str(error):  # torch's way to say MemoryError
             raise
         _refuse("there is not enough memory: ask for less")
+
+
+def _check_words(words: list[str]) -> None:
+    """Raise if one of them is too long: the parser's messages would repeat it."""
+    for word in words:
+        if len(word) > _WORD:
+            raise UserError(
+                f"{quoted(word)} has {len(word):,} characters, more than any option or path"
+            )
 
 
 def _refuse(reason: str) -> NoReturn:

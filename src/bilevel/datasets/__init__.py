@@ -7,13 +7,14 @@ read.
 
 from bilevel.datasets.catalogue import catalogue, load, load_images
 from bilevel.datasets.corruption import Corruption, corrupt
-from bilevel.datasets.folder import data_folder
-from bilevel.datasets.image_origin import ImageOrigin
-from bilevel.datasets.images import ImageClasses, Images
+from bilevel.datasets.extras import data_folder
+from bilevel.datasets.field_problems import Benchmark, benchmark, benchmarks
+from bilevel.datasets.image_origin import ImageClasses, ImageOrigin, Images
 from bilevel.datasets.origin import Origin
 from bilevel.datasets.tables import Dataset, TableOrigin
 
 __all__ = [
+    "Benchmark",
     "Corruption",
     "Dataset",
     "ImageClasses",
@@ -21,6 +22,8 @@ __all__ = [
     "Images",
     "Origin",
     "TableOrigin",
+    "benchmark",
+    "benchmarks",
     "catalogue",
     "corrupt",
     "data_folder",

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 
 _PLAIN = re.compile(r"[<>=|]?[biufSU]\d{1,4}")  # booleans, numbers and text: no objects, no records
 
@@ -83,7 +83,8 @@ class _Kind:
 
     def __init__(self, code: Any, *_: Any) -> None:
         if not _PLAIN.fullmatch(text(code)):
-            raise pickle.UnpicklingError(f"an array of {text(code)!r}, not of numbers or text")
+            kind = quoted(text(code))
+            raise pickle.UnpicklingError(f"an array of {kind}, not of numbers or text")
         self.dtype = np.dtype(text(code))
 
     def __setstate__(self, state: Any) -> None:
@@ -106,7 +107,7 @@ class _ArraysOnly(pickle.Unpickler):
         return self._stand_ins[module, name]
 
     def persistent_load(self, key: Any) -> Any:
-        raise pickle.UnpicklingError(f"a reference {key!r} to something outside of it")
+        raise pickle.UnpicklingError(f"a reference {quoted(key)} to something outside of it")
 
 
 def _stand_ins() -> dict[tuple[str, str], Callable[..., Any]]:
@@ -125,7 +126,7 @@ def _stand_ins() -> dict[tuple[str, str], Callable[..., Any]]:
 
     def encode(characters: str, encoding: str) -> bytes:
         if encoding != "latin1":  # which is how Python 3 writes bytes for Python 2
-            raise pickle.UnpicklingError(f"text in the encoding {encoding!r}")
+            raise pickle.UnpicklingError(f"text in the encoding {quoted(encoding)}")
         return characters.encode("latin1")
 
     found: dict[tuple[str, str], Callable[..., Any]] = {

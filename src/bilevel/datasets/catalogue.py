@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import Any, TypeVar
 
-from bilevel.datasets.folder import data_folder
-from bilevel.datasets.image_origin import ImageOrigin
-from bilevel.datasets.images import ImageClasses
+from bilevel.datasets.extras import data_folder
+from bilevel.datasets.image_origin import ImageClasses, ImageOrigin
 from bilevel.datasets.origin import BarFor, Origin
 from bilevel.datasets.tables import Dataset, TableOrigin
 from bilevel.discovery import load_modules
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 
 Kind = TypeVar("Kind", bound=Origin[Any])
 
@@ -22,7 +21,7 @@ def catalogue() -> dict[str, Origin[Any]]:
     Example:
         >>> from bilevel.datasets import catalogue
         >>> print(*catalogue())
-        digits fashion-mnist fc100 mini-imagenet mnist newsgroups omniglot
+        covtype digits fashion-mnist fc100 ijcnn1 mini-imagenet mnist newsgroups omniglot
         >>> catalogue()["mnist"].train_rows
         60000
         >>> catalogue()["fc100"].classes
@@ -41,7 +40,7 @@ def find(name: str) -> Origin[Any]:
     """The data set of this name."""
     known = catalogue()
     if name not in known:
-        raise UserError(f"there is no data set named {name!r}; there are {', '.join(known)}")
+        raise UserError(f"there is no data set named {quoted(name)}; there are {', '.join(known)}")
     return known[name]
 
 
@@ -89,6 +88,6 @@ def _find_kind(name: str, kind: type[Kind]) -> Kind:
         return origin
     names = ", ".join(known.name for known in catalogue().values() if isinstance(known, kind))
     raise UserError(
-        f"{name!r} holds {origin.kind}, and is loaded by `bilevel.datasets.{origin.loader}`; "
+        f"{quoted(name)} holds {origin.kind}, and is loaded by `bilevel.datasets.{origin.loader}`; "
         f"this function loads {kind.kind}: one of {names}"
     )

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from bilevel.arguments import positive_integer, valid_seed
 from bilevel.datasets.origin import Labels
+from bilevel.errors import quoted
 
 
 class Corruption(NamedTuple):
@@ -50,7 +51,7 @@ def corrupt(labels: Any, fraction: float, classes: int, seed: int) -> Corruption
     old = np.asarray(labels)
     positive_integer("classes", classes)
     if not 0 <= fraction <= 1:
-        raise ValueError(f"fraction must be from 0 to 1, got {fraction!r}")
+        raise ValueError(f"fraction must be from 0 to 1, got {quoted(fraction)}")
     if old.ndim != 1 or not np.issubdtype(old.dtype, np.integer):
         raise ValueError(f"labels must be a row of integers, got {old.dtype} of shape {old.shape}")
     if old.size and not 0 <= old.min() <= old.max() < classes:

@@ -49,12 +49,12 @@ def fetch_missing(
     return [folder / remote.file for remote in missing]
 
 
-def download(url: str, checksum: str, target: Path, bar: Bar | None) -> None:
+def download(url: str, checksum: str | None, target: Path, bar: Bar | None) -> None:
     """Get one file by pooch: it appears under its name when it is complete and checked.
 
     Args:
         url: where it is.
-        checksum: such as "sha256:440f...".
+        checksum: such as "sha256:440f..."; None where what is inside is checked instead.
         target: where to put it.
         bar: shows the progress, in bytes.
 

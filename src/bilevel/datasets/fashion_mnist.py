@@ -13,18 +13,10 @@ fashion_mnist = IdxImages(
     source="https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
     licence="MIT",
     download_bytes=30_878_645,
-    checksums={  # of the files whose md5 sums its authors publish
-        "train-images-idx3-ubyte.gz": (
-            "sha256:3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
-        ),
-        "train-labels-idx1-ubyte.gz": (
-            "sha256:a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"
-        ),
-        "t10k-images-idx3-ubyte.gz": (
-            "sha256:346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
-        ),
-        "t10k-labels-idx1-ubyte.gz": (
-            "sha256:67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"
-        ),
-    },
+    sha256=(  # of the files whose md5 sums its authors publish
+        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+    ),
 )

@@ -15,8 +15,7 @@ import numpy as np
 
 from bilevel.datasets.array_pickle import load_arrays, text
 from bilevel.datasets.download import Remote
-from bilevel.datasets.image_origin import FileForEachSplit
-from bilevel.datasets.images import Images, in_order
+from bilevel.datasets.image_origin import FileForEachSplit, Images, in_order
 from bilevel.datasets.origin import BarFor, advancing
 from bilevel.errors import UserError
 

@@ -2,16 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gzip
+import math
+import struct
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bilevel.datasets.download import Remote, fetch_missing, verify
-from bilevel.datasets.idx import read_idx
 from bilevel.datasets.origin import BarFor
 from bilevel.datasets.tables import Dataset, LabelledRows, TableOrigin
+from bilevel.errors import UserError
+
+FILES = tuple(
+    f"{part}-{kind}-ubyte.gz"
+    for part in ("train", "t10k")
+    for kind in ("images-idx3", "labels-idx1")
+)
+_UNSIGNED_BYTE = 0x08
+
+
+def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
+    """Read a gzipped idx file of bytes.
+
+    Two zero bytes, the type of the elements, the number of dimensions; then each dimension's
+    size as a big-endian 32-bit integer; then exactly as many bytes as the sizes say.
+
+    Args:
+        path: of the .gz file.
+        dimensions: how many the file must have: 3 for images, 1 for labels.
+
+    Example:
+        >>> import gzip, pathlib, tempfile
+        >>> from bilevel.datasets.idx_images import read_idx
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "labels.gz")
+        ...     _ = path.write_bytes(gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 2, 1])))
+        ...     read_idx(path, dimensions=1)
+        array([7, 2, 1], dtype=uint8)
+    """
+    header = struct.Struct(f">HBB{dimensions}I")
+    try:
+        with gzip.open(path) as stream:
+            head = stream.read(header.size)
+            if len(head) < header.size:
+                raise UserError(
+                    f"{path}: the header ends after {len(head)} of {header.size} bytes: "
+                    f"not an idx file with {dimensions} dimensions"
+                )
+            zero, kind, found, *sizes = header.unpack(head)
+            if (zero, kind, found) != (0, _UNSIGNED_BYTE, dimensions):
+                magic = bytes([0, 0, _UNSIGNED_BYTE, dimensions]).hex()
+                raise UserError(f"{path}: the magic number is {head[:4].hex()}, expected {magic}")
+            expected = math.prod(sizes)
+            # One byte more than promised, so that a file that is too long is noticed.
+            body = stream.read(expected + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: not a whole gzip file ({error})") from error
+    if len(body) != expected:
+        shown = "more" if len(body) > expected else f"{len(body)}"
+        raise UserError(f"{path}: the sizes {sizes} promise {expected} bytes, the file has {shown}")
+    return np.frombuffer(body, np.uint8).reshape(sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,24 +73,28 @@ class IdxImages(TableOrigin):
     """A data set of images in idx files.
 
     Args:
-        checksums: of the four files, by name, such as "sha256:440f...".
+        sha256: the checksums of `FILES`.
     """
 
-    checksums: Mapping[str, str]
+    sha256: tuple[str, str, str, str]
 
     def files(self, root: Path) -> list[Path]:
-        return [root / self.name / file for file in self.checksums]
+        return [root / self.name / file for file in FILES]
 
     def download(self, root: Path, progress: BarFor | None) -> None:
-        remotes = [Remote(self.source + file, known) for file, known in self.checksums.items()]
+        remotes = [Remote(self.source + file, known) for file, known in self._checksums.items()]
         fetch_missing(self.name, self.folder(root), remotes, progress)
 
     def read(self, root: Path) -> Dataset:
         for path in self.files(root):
-            verify(path, self.checksums[path.name])
+            verify(path, self._checksums[path.name])
         folder = self.folder(root)
         train, test = _part(folder, "train"), _part(folder, "t10k")
         return Dataset(self.name, train, test, self.class_names)
+
+    @property
+    def _checksums(self) -> dict[str, str]:
+        return {file: f"sha256:{known}" for file, known in zip(FILES, self.sha256, strict=True)}
 
 
 def _part(folder: Path, prefix: str) -> LabelledRows:

@@ -2,17 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from bilevel.datasets.image_listing import read_listed_images
-from bilevel.datasets.image_origin import FileForEachSplit
-from bilevel.datasets.image_pickle import read_image_pickle
-from bilevel.datasets.images import Images
-from bilevel.datasets.origin import BarFor
-from bilevel.errors import UserError
+import numpy as np
+from numpy.typing import NDArray
+
+from bilevel.datasets.array_pickle import load_arrays, text
+from bilevel.datasets.extras import extra
+from bilevel.datasets.image_origin import FileForEachSplit, Images, by_class_name
+from bilevel.datasets.origin import BarFor, advancing
+from bilevel.datasets.pictures import picture
+from bilevel.errors import UserError, quoted
+
+
+def read_listing(listing: Path) -> list[tuple[str, str]]:
+    """The (filename, label) of each line of a csv file with these two columns."""
+    try:
+        with listing.open(newline="", encoding="utf-8") as stream:
+            rows = [
+                (row["filename"], row["label"])
+                for row in csv.DictReader(stream, skipinitialspace=True)
+            ]
+    except (KeyError, csv.Error, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{listing} is not a csv file with the columns filename and label: {error!r}"
+        ) from error
+    for line, (file, label) in enumerate(rows, start=2):
+        if not file or not label or Path(file).name != file:
+            raise UserError(
+                f"{listing}, line {line}: expected the name of a file and its class, "
+                f"found {quoted(file)} and {quoted(label)}"
+            )
+    return rows
+
+
+def read_listed_images(
+    listing: Path, folder: Path, shape: tuple[int, int, int], progress: BarFor | None
+) -> Images:
+    """The listed images of a folder, squeezed to one size by Pillow's LANCZOS filter.
+
+    Classes are in order of their names; the images of a class are in the order of the list.
+
+    Args:
+        listing: the csv file.
+        folder: of the images.
+        shape: height, width, and 3 channels.
+        progress: makes a bar, from the list's name.
+    """
+    rows = read_listing(listing)
+    images = np.empty((len(rows), *shape), np.uint8)
+    with advancing(progress, listing.name, images.nbytes) as advance:
+        for image, (file, _) in zip(images, rows, strict=True):
+            image[...] = _squeezed(folder / file, shape)
+            advance(image.nbytes)
+    return by_class_name(images, [label for _, label in rows])
+
+
+def _squeezed(path: Path, shape: tuple[int, int, int]) -> Any:
+    if not path.is_file():
+        raise UserError(f"{path} is missing, but listed")
+    height, width, _ = shape
+    lanczos = extra("PIL.Image").Resampling.LANCZOS
+    return picture(path.read_bytes(), str(path), "RGB").resize((width, height), lanczos)
+
+
+def read_image_pickle(path: Path, progress: BarFor | None = None) -> Images:
+    """Read a pickled dict of images, uint8 (N, height, width, channels), in either layout.
+
+    - `image_data`, and `class_dict`: the indices of each class's images, by the class's name
+      (Ren et al., 2018);
+    - `data`, and `labels`: a number for each image; with `catname2label`, where it is, the names
+      of the classes (Gidaris & Komodakis, 2018).
+
+    Classes are in order of their names; the images of a class are as they lie in the file.
+    """
+    size = path.stat().st_size
+    with advancing(progress, path.name, size) as advance, path.open("rb") as stream:
+        entries = load_arrays(stream, str(path))
+        advance(size)
+    try:
+        if "image_data" in entries:
+            images, names = np.asarray(entries["image_data"]), _by_index(entries)
+        else:
+            images, names = np.asarray(entries["data"]), _by_label(entries, path.stem)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{path} has another layout: {error!r}; expected are the entries image_data and "
+            f"class_dict, or data and labels, and found are {', '.join(entries) or 'none'}"
+        ) from error
+    if images.shape[:1] != names.shape:
+        raise UserError(f"{path} has {len(images)} images, but classes for {len(names)}")
+    return by_class_name(images, names)
+
+
+def _by_index(entries: Mapping[str, Any]) -> NDArray[np.str_]:
+    """The class of each image, from the indices of each class."""
+    members = {text(name): np.asarray(rows) for name, rows in entries["class_dict"].items()}
+    names = np.repeat(list(members), [len(rows) for rows in members.values()])
+    rows = np.concatenate(list(members.values()))
+    if not np.array_equal(np.sort(rows), np.arange(len(rows))):
+        raise ValueError("class_dict does not have each image once")
+    return names[np.argsort(rows)]
+
+
+def _by_label(entries: Mapping[str, Any], stem: str) -> NDArray[np.str_]:
+    """The class of each image, from its number; without names, numbers that name the file."""
+    known = {int(label): text(name) for name, label in entries.get("catname2label", {}).items()}
+    labels = np.asarray(entries["labels"], np.int64)
+    numbers, places = np.unique(labels, return_inverse=True)
+    names = [known.get(number, f"{stem} {number:03d}") for number in numbers.tolist()]
+    return np.array(names, str)[places]
+
 
 # What the files of a split are called where mini-ImageNet is passed on: a word for the pickles of
 # Ren et al. and for the list, and one for the pickles of Gidaris & Komodakis.

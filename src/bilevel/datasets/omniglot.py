@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 
 from bilevel.datasets.download import Remote
 from bilevel.datasets.extras import extra
-from bilevel.datasets.image_origin import ImageOrigin
-from bilevel.datasets.images import ImageClasses, Images, by_class_name, in_order
+from bilevel.datasets.image_origin import ImageClasses, ImageOrigin, Images, by_class_name, in_order
 from bilevel.datasets.origin import BarFor, advancing
 from bilevel.datasets.pictures import picture
 from bilevel.errors import UserError
 
 _SITE = "https://github.com/brendenlake/omniglot"
 _FILES = f"{_SITE}/raw/master/python/"
+# As in TensorFlow Datasets; the authors publish none.
+_BACKGROUND = "ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640"
+_EVALUATION = "1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee"
 _DRAWN = (105, 105)
 _LARGEST = 100_000  # bytes of one drawing; they have some hundreds
 
@@ -109,7 +111,7 @@ omniglot = Omniglot(
     licence="MIT",
     download_bytes=15_927_098,
     archives=(
-        Remote(_FILES + "images_background.zip", "md5:68d2efa1b9178cc56df9314c21c6e718"),
-        Remote(_FILES + "images_evaluation.zip", "md5:6b91aef0f799c5bb55b94e3f2daec811"),
+        Remote(_FILES + "images_background.zip", f"sha256:{_BACKGROUND}"),
+        Remote(_FILES + "images_evaluation.zip", f"sha256:{_EVALUATION}"),
     ),
 )

@@ -62,6 +62,8 @@ class GrowingLog:
         return {"size": self._size, "sha256": self._sum.hexdigest()}
 
     def _write(self, data: bytes) -> None:
+        if self._path.is_symlink():  # somebody else's file, whatever is in it
+            raise FileExistsError(f"{self._path} is a link: what it points to is not written to")
         with self._path.open("r+b" if self._path.is_file() else "xb") as file:
             if file.readable() and (head := file.read(len(_HEAD))) and not _HEAD.startswith(head):
                 raise FileExistsError(f"{self._path} was not written by bilevel")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import stat
+import zipfile
 from pathlib import Path
 
 from bilevel.errors import UserError
 
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
+
+MOST_UNPACKED = 2**30  # bytes: a thousandth of them may be what is on the disk
 
 
 def check_regular(path: Path, most_bytes: int | None = None) -> None:
@@ -23,4 +26,30 @@ def check_regular(path: Path, most_bytes: int | None = None) -> None:
         raise UserError(
             f"{path} has {found.st_size:,} bytes, and at most {most_bytes:,} are read: make it "
             "smaller"
+        )
+
+
+def check_given(path: Path) -> None:
+    """Raise UserError unless there is a file to read, and something in it."""
+    if not path.exists():
+        raise UserError(f"there is no file {path}")
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: name a file in it")
+    check_regular(path)
+    if path.stat().st_size == 0:
+        raise UserError(f"{path} is empty")
+
+
+def check_archive(path: Path) -> None:
+    """Raise UserError if a ZIP archive says that it is too large, which is all that is read."""
+    with zipfile.ZipFile(path) as archive:
+        check_unpacked(path, sum(member.file_size for member in archive.infolist()))
+
+
+def check_unpacked(path: Path, size: int) -> None:
+    """Raise UserError if there are too many bytes in a packed file."""
+    if size > MOST_UNPACKED:
+        raise UserError(
+            f"{path} has more than {MOST_UNPACKED / 2**30:g} GiB in it: unpack it first, or make "
+            "it smaller"
         )

@@ -1,18 +1,31 @@
 """Ways to estimate the hypergradient: implicit (AID) and iterative (ITD)."""
 
 from bilevel.hypergradients.accurate import AccurateAID
+from bilevel.hypergradients.aggregated import Aggregated
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
+from bilevel.hypergradients.central_value import CentralValue
+from bilevel.hypergradients.finite_differences import FiniteDifferences
+from bilevel.hypergradients.forward import EvolutionStrategy, Forward
 from bilevel.hypergradients.itd import ITD
+from bilevel.hypergradients.sama import SAMA
+from bilevel.hypergradients.shine import SHINE
 from bilevel.hypergradients.starts import GivenStart, LearnedStart, Start
 from bilevel.hypergradients.value_function import ValueFunction
 
 __all__ = [
     "AID",
     "ITD",
+    "SAMA",
+    "SHINE",
     "AccurateAID",
+    "Aggregated",
+    "CentralValue",
     "Differentiation",
     "Estimate",
+    "EvolutionStrategy",
+    "FiniteDifferences",
+    "Forward",
     "GivenStart",
     "LearnedStart",
     "Stand",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -12,13 +11,20 @@ from torch import Tensor
 from bilevel.arguments import instance, natural, positive_integer
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.hypergradients.starts import GivenStart, Start
+from bilevel.hypergradients.sweep import Walk, in_bytes
+from bilevel.numerics.vectors import norm
 from bilevel.oracles.plans import Descend, Retrace, Step, Sweep, Trace, do
 from bilevel.oracles.points import Linear, Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
-from bilevel.solvers.inner.steps import Steps, Taken
+from bilevel.solvers.inner.steps import Move, Steps
 from bilevel.solvers.linear.base import LinearSolution, LinearStatus
+from bilevel.solvers.updates.base import Look, Memory
+from bilevel.solvers.updates.descent import Descent
+
+_MUCH = 0.1  # of ∇y f: a sweep that leaves more than this was too short
+_ENOUGH = "256MB"  # for small networks on one of today's machines
 
 
 @dataclass(frozen=True)
@@ -27,17 +33,25 @@ class ITD(Differentiation):
 
     ∇x f(x, y^D) − α Σ_{t=0..D−1} ∇x∇y g(x, y^t) Π_{j=t+1..D−1} (I − α ∇²y g(x, y^j)) ∇y f(x, y^D)
 
-    The sum is built backwards from stored iterates with D cross products and D − 1
-    Hessian-vector products, so it keeps D vectors, not D graphs.
+    The sum is built backwards with D cross products and D − 1 Hessian-vector products. Graphs of
+    the steps are kept as far as `memory` allows; the other steps are run again from stored
+    iterates, on the same rows and with the same random draws.
+
+    What the sweep leaves, ‖Π_{j=1..D−1} (I − α ∇²y g) ∇y f‖, is reported as the residual of the
+    linear solve that it stands for; where that is more than a tenth of ‖∇y f‖ the solve is
+    "too_short": D is too small for this α and this conditioning.
 
     Args:
         truncate: how many steps are differentiated, the last ones; None is all of them, and 0
             leaves ∇x f alone: the first-order method.
         checkpoint: n stores only every n-th iterate and recomputes the others, one stretch at a
-            time: less memory for up to D more gradients. None stores all.
+            time: less memory for up to D more gradients. None stores what `memory` allows.
         start: whether y^0 depends on x: `GivenStart()`, or `LearnedStart()`, which adds
             ∂y^0/∂x Π_{j=0..D−1} (I − α ∇²y g(x, y^j)) ∇y f(x, y^D). With truncation, the path to
             the start is cut.
+        memory: how much the kept graphs may take, such as "256MB", or how many are kept at a time:
+            1 keeps D vectors and one graph.
+        batch: the rows of f; None is all rows.
 
     Reference: the paper, Proposition 2 and Algorithm 1 (ITD). Truncation: Shaban, Cheng, Hatch
     & Boots, "Truncated back-propagation for bilevel optimization", AISTATS 2019.
@@ -46,6 +60,8 @@ class ITD(Differentiation):
     truncate: int | None = None
     checkpoint: int | None = None
     start: Start = field(default_factory=GivenStart)
+    memory: int | str = _ENOUGH
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         if self.truncate is not None:
@@ -53,17 +69,22 @@ class ITD(Differentiation):
         if self.checkpoint is not None:
             positive_integer("checkpoint", self.checkpoint)
         instance("start", self.start, Start, "bilevel.hypergradients.LearnedStart()")
+        if isinstance(self.memory, str):
+            in_bytes(self.memory)
+        else:
+            positive_integer("memory", self.memory)
+        if self.batch is not None:
+            positive_integer("batch", self.batch)
+
+    @property
+    def samples(self) -> bool:
+        return self.batch is not None
 
     def check(self, inner: InnerSolver) -> None:
         if not isinstance(inner, GradientSteps | Steps):
             raise ValueError(
                 f"ITD differentiates gradient steps; {type(inner).__name__} is not made of them. "
                 "Use GradientDescent, SGD or Steps, or AID, which takes any inner solver."
-            )
-        if self.checkpoint is not None and isinstance(inner, Steps):
-            raise ValueError(
-                f"checkpoint = {self.checkpoint} recomputes plain gradient steps only: leave it "
-                "out with inner.Steps, or use GradientDescent or SGD"
             )
 
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
@@ -72,15 +93,17 @@ class ITD(Differentiation):
         T = D if self.truncate is None else min(D, self.truncate)
         # The Hessian of the first step is the start's to ask for.
         hv = T if self.start.needs_last and T == D else max(0, T - 1)
-        again = Cost(gc_g=None if self.checkpoint else 0)  # recomputed steps
+        recomputes = self.checkpoint is not None or self.memory != _ENOUGH
+        again = Cost(gc_g=None if recomputes else 0)
         return steps + again + Cost(gc_f=2, jv=T, hv=hv)
 
     def estimate(
         self, oracle: Oracle, stand: Stand, inner: InnerSolver, streams: Streams
     ) -> Estimate:
         self.check(inner)
-        if isinstance(inner, Steps):
-            return self._through_updates(oracle, stand, inner, streams)
+        if isinstance(inner, Steps) or oracle.linear_bytes is not None:
+            return self._through_moves(oracle, stand, inner, streams)
+        # A closed form has no graphs to keep, and may do many steps at once.
         assert isinstance(inner, GradientSteps)
         x, steps = stand.x, inner.plan(oracle, stand.x, stand.y, streams)
         # Steps before `first` are taken but not differentiated: no iterate of theirs is stored.
@@ -88,7 +111,8 @@ class ITD(Differentiation):
         y_D, stretches = self._descend(oracle, x, stand.y, steps, first)
 
         # Proposition 2 from its last factor on: h starts as ∇x f(x, y^D), r as ∇y f(x, y^D).
-        h, r = oracle.outer(x, y_D).gradient()
+        h, r = oracle.outer(x, y_D, streams.rows("outer", self.batch)).gradient()
+        whole = norm(r)
         sweep = Sweep(r, torch.zeros_like(r), h)
         last: Callable[[], Tensor] = r.clone
         for start, end, path in stretches:
@@ -107,38 +131,50 @@ class ITD(Differentiation):
         return Estimate(
             oracle.pull(x, h),
             InnerSolution(y_D, InnerStatus.STEP_LIMIT, len(steps)),
-            LinearSolution(sweep.total, LinearStatus.STEP_LIMIT, len(steps) - first, residual=None),
+            self._linear(sweep.total, len(steps) - first, norm(sweep.r), whole),
         )
 
-    def _through_updates(
-        self, oracle: Oracle, stand: Stand, inner: Steps, streams: Streams
+    def _through_moves(
+        self, oracle: Oracle, stand: Stand, inner: InnerSolver, streams: Streams
     ) -> Estimate:
-        """Back over steps of any update that has a transpose, which need their gradients again."""
-        x, update = stand.x, inner.update
-        kept = deque[Taken](maxlen=self.truncate)  # what is cut off need not be stored
-        for after, taken in inner.walk(oracle, x, stand.y, streams, dict(stand.memory)):
-            found = after
-            kept.append(taken)
-        h, r = oracle.outer(x, found.y).gradient()
-        total, of_memory = torch.zeros_like(r), dict[str, Tensor]()
-        reaches_start = self.truncate is None or self.truncate >= inner.steps
-        while kept:
-            step = kept.pop()
+        """Back over steps of any update that has a transpose."""
+        x = stand.x
+        memory, moves, solution = _planned(oracle, stand, inner, streams)
+        # What is cut off need not be stored.
+        first = 0 if self.truncate is None else max(0, len(moves) - self.truncate)
+        walk = Walk(oracle, x, moves, first, self.checkpoint or self.memory)
+        found = solution(*walk.forward(stand.y, memory), moves)
+        h, r = oracle.outer(x, found.y, streams.rows("outer", self.batch)).gradient()
+        whole = norm(r)
+        total, of_memory, of_x = torch.zeros_like(r), dict[str, Tensor](), list[Tensor]()
+        for step, around in walk.back():
             # Covectors of the point and of the memory go back together: momentum links the steps.
-            back = update.transpose(r, of_memory, step.gradient, step.memory, step.look)
-            around = oracle.linearize(x, step.y, step.rows)
-            # For plain descent −back.gradient is α r, and the total is the v that AID solves for.
-            total.sub_(back.gradient)
-            if kept or (reaches_start and self.start.needs_last):
+            back = step.transpose(r, of_memory)
+            # For plain descent minus the gradient's is α r, and the total is the v of AID.
+            total.sub_(back.gradient, alpha=back.scale)
+            if back.of_x is not None:  # a vector of x already, which nothing pulls
+                of_x.append(back.of_x)
+            if step.t > first or (first == 0 and self.start.needs_last):
                 hvp, cross = around.both(back.gradient)
-                h, r, of_memory = h + cross, back.point + hvp, back.memory
-            else:
-                h = h + around.cross(back.gradient)
-        if reaches_start:
+                h, r = h.add(cross, alpha=back.scale), back.point.add(hvp, alpha=back.scale)
+                of_memory = back.memory
+            else:  # Proposition 2 has D cross products, but D − 1 Hessian products
+                h = h.add(around.cross(back.gradient), alpha=back.scale)
+        if first == 0:
             h = self.start.add_covector(oracle, x, h, lambda: r)
-        terms = inner.steps if self.truncate is None else min(self.truncate, inner.steps)
-        linear = LinearSolution(total, LinearStatus.STEP_LIMIT, terms, residual=None)
-        return Estimate(oracle.pull(x, h), found, linear)
+        # With momentum a part of the remainder is in the memory's covectors.
+        linear = self._linear(total, len(moves) - first, None if of_memory else norm(r), whole)
+        return Estimate(sum(of_x, start=oracle.pull(x, h)), found, linear)
+
+    def _linear(
+        self, total: Tensor, terms: int, remainder: float | None, whole: float
+    ) -> LinearSolution:
+        """The linear solve that a sweep stands for, with what is left of its right-hand side."""
+        # Where steps are cut on purpose, or the start takes the remainder, none of it is a fault.
+        asked = self.truncate is not None or self.start.needs_last
+        short = remainder is not None and not asked and remainder > _MUCH * whole
+        status = LinearStatus.TOO_SHORT if short else LinearStatus.STEP_LIMIT
+        return LinearSolution(total, status, terms, remainder)
 
     def _descend(
         self, oracle: Oracle, x: Tensor, y: Tensor, steps: list[Step], first: int
@@ -175,3 +211,21 @@ def _step_back(around: Linear, sweep: Sweep, alpha: float) -> tuple[Sweep, Calla
     r, total, covector = sweep
     after = Sweep(r, total.add(r, alpha=alpha), covector.sub(around.cross(r), alpha=alpha))
     return after, lambda: r.sub(around.hvp(r), alpha=alpha)
+
+
+def _planned(
+    oracle: Oracle, stand: Stand, inner: InnerSolver, streams: Streams
+) -> tuple[Memory, list[Move], Callable[..., InnerSolution]]:
+    """The steps, what they remember at first, and how to report where they have led."""
+    if isinstance(inner, Steps):
+        known, moves = inner.plan(stand.x, stand.y, streams, dict(stand.memory))
+        return known, moves, inner.solution
+    assert isinstance(inner, GradientSteps)
+    steps = inner.plan(oracle, stand.x, stand.y, streams)
+    descents = {lr: Descent(lr) for lr in {step.lr for step in steps}}
+    moves = [Move(descents[lr], Look(t), rows) for t, (rows, lr) in enumerate(steps)]
+    return {}, moves, _led_to
+
+
+def _led_to(y: Tensor, memory: Memory, moves: list[Move]) -> InnerSolution:
+    return InnerSolution(y, InnerStatus.STEP_LIMIT, len(moves))

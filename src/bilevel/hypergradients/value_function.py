@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from bilevel.arguments import positive, positive_integer
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
-from bilevel.oracles.plans import Descend, do
+from bilevel.hypergradients.tilted import Tilted
+from bilevel.oracles.differences import alike
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
-from bilevel.solvers.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
+from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
 from bilevel.solvers.linear.base import LinearSolution, LinearStatus
 
 
@@ -64,25 +65,18 @@ class ValueFunction(Differentiation):
     def estimate(
         self, oracle: Oracle, stand: Stand, inner: InnerSolver, streams: Streams
     ) -> Estimate:
-        if not isinstance(inner, GradientSteps):
-            raise ValueError(
-                f"ValueFunction takes the inner solver's gradient steps twice, but "
-                f"{type(inner).__name__} is not made of them: use GradientDescent or SGD"
-            )
         x, penalty = stand.x, self.multiplier
-        steps = inner.plan(oracle, x, stand.y, streams)
+        tilted = Tilted.of(inner, oracle, stand, streams, self.batch)
         p = stand.y if stand.v is None else stand.y.sub(stand.v, alpha=1 / penalty)
-        y = do(Descend(x, stand.y, steps), oracle)
-        # One more than there are steps: the last is for ∇x f.
-        outer = streams.batches("outer", self.batch, len(steps) + 1)
-        for (rows, lr), rows_f in zip(steps, outer, strict=False):
-            f_y = oracle.outer(x, p, rows_f).gradient()[1]
-            p = p.sub(oracle.inner(x, p, rows).gradient().add(f_y, alpha=1 / penalty), alpha=lr)
-        f_x, _ = oracle.outer(x, p, outer[-1]).gradient()
-        rows = steps[-1].rows
+        y = tilted.solve(oracle, stand.y, 0.0)
+        p = tilted.solve(oracle, p, 1 / penalty)
+        rows, rows_f = tilted.last
+        f_x, _ = oracle.outer(x, p, rows_f).gradient()
         # A difference of nearly equal vectors: rounding is magnified by λ, while the bias falls as
         # 1/λ. In single precision a λ far above 1/√eps ≈ 3000 makes the estimate worse.
-        gap = oracle.inner(x, p, rows).gradient_x() - oracle.inner(x, y, rows).gradient_x()
-        value = oracle.pull(x, f_x + penalty * gap)
-        linear = LinearSolution((y - p) * penalty, LinearStatus.STEP_LIMIT, len(steps), None)
-        return Estimate(value, InnerSolution(y, InnerStatus.STEP_LIMIT, len(steps)), linear)
+        # The same masks, and of a stream the same batch, for both: their noise is magnified, too.
+        point = oracle.inner(x, p, rows)
+        gap = point.gradient_x() - alike(oracle, point, x, rows)(y).gradient_x()
+        value, T = oracle.pull(x, f_x + penalty * gap), len(tilted.steps)
+        linear = LinearSolution((y - p) * penalty, LinearStatus.STEP_LIMIT, T, None)
+        return Estimate(value, InnerSolution(y, InnerStatus.STEP_LIMIT, T), linear)

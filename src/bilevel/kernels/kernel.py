@@ -15,7 +15,9 @@ from numba.extending import overload
 Function = Callable[..., Any]
 
 # Without Python's lock, and with infinity for 1/0 as in numpy: no exceptions to compile.
-OPTIONS = {"nogil": True, "error_model": "numpy"}
+# Sums in the order in which they are written, said here since what calls it would else decide: that
+# undoes the rounding by which `exponential` works.
+OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": False}
 # Not cached by themselves: what a kernel calls is kept as a part of it.
 inner = njit(**OPTIONS)  # what kernels call
 
@@ -26,9 +28,9 @@ def compiled(function: Function, **options: Any) -> Any:
     Where no folder can be written to, numba refuses to keep it: then it is compiled each time.
     """
     try:
-        return njit(**OPTIONS, cache=True, **options)(function)
+        return njit(cache=True, **{**OPTIONS, **options})(function)
     except RuntimeError:  # "no locator available"
-        return njit(**OPTIONS, **options)(function)
+        return njit(**{**OPTIONS, **options})(function)
 
 
 def kernel(function: Function, **options: Any) -> Function:
@@ -48,7 +50,7 @@ def kernel(function: Function, **options: Any) -> Function:
         except MemoryError:
             raise
         except Exception as failure:
-            alone.append(njit(**OPTIONS, **options)(function))
+            alone.append(njit(**{**OPTIONS, **options})(function))
             found = alone[0](*given)  # an error of the kernel's own is raised here again
             _warn_of_cache(f"{type(failure).__name__}: {failure}")
             return found

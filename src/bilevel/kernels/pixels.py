@@ -19,7 +19,7 @@ from bilevel.kernels.kernel import OPTIONS, compiling, kernel
 Array = np.ndarray[Any, Any]
 
 _compiled = functools.partial(kernel, fastmath={"contract"})
-_inlined = njit(**OPTIONS, fastmath={"contract"}, inline="always")
+_inlined = njit(**{**OPTIONS, "fastmath": {"contract"}}, inline="always")
 
 
 @_compiled

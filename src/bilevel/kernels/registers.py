@@ -48,11 +48,14 @@ def padded(count: int, itemsize: int) -> Sizes:
 
 
 class Classes(types.Type):
-    """How many numbers a row has, and how far apart rows begin; a value of it holds nothing."""
+    """How many numbers a row has, how long it is, and how far apart rows begin, if not as long.
 
-    def __init__(self, count: int, length: int) -> None:
-        self.count, self.length = count, length
-        super().__init__(name=f"Classes({count}, {length})")
+    A value of it holds nothing.
+    """
+
+    def __init__(self, count: int, length: int, apart: int | None = None) -> None:
+        self.count, self.length, self.apart = count, length, apart or length
+        super().__init__(name=f"Classes({count}, {length}, {self.apart})")
 
 
 register_model(Classes)(models.OpaqueModel)
@@ -70,6 +73,14 @@ def closely(typing: Any, classes: Any) -> Any:
     """As many classes, in rows that follow one another."""
     own = Classes(classes.count, classes.count)
     return own(classes), lambda context, builder, sig, args: context.get_dummy_value()
+
+
+@intrinsic
+def piece_of(typing: Any, array: Any) -> Any:
+    """Rows of one piece, which may begin at any number of an array: some features, not classes."""
+    size = _BYTES * 8 // array.dtype.bitwidth
+    own = Classes(size, size, 1)
+    return own(array), lambda context, builder, sig, args: context.get_dummy_value()
 
 
 @intrinsic
@@ -157,16 +168,16 @@ _operation(operator.mul, "fmul")
 
 
 def _addresses(
-    context: Any, builder: Any, array: Any, args: Any, row: Row, length: int
+    context: Any, builder: Any, array: Any, args: Any, row: Row, classes: Classes
 ) -> Iterator[ir.Value]:
     """Of each piece of a row, as a pointer to as many numbers as the array holds of it."""
     data, at = args[:2]
     pointer = context.make_array(array)(context, builder, data).data
-    start = builder.gep(pointer, [builder.mul(at, ir.Constant(at.type, length))])
+    start = builder.gep(pointer, [builder.mul(at, ir.Constant(at.type, classes.apart))])
     for first in range(0, row.count, row.size):
         # A close row ends within its last piece, and the next row begins there: only the numbers
         # that are the row's own are read or written.
-        held = ir.VectorType(row.element, min(row.size, length - first))
+        held = ir.VectorType(row.element, min(row.size, classes.length - first))
         yield builder.bitcast(builder.gep(start, [ir.Constant(_INDEX, first)]), held.as_pointer())
 
 
@@ -177,7 +188,7 @@ def load(typing: Any, array: Any, at: Any, classes: Any) -> Any:
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         found = ir.Constant(row.whole, ir.Undefined)
-        places = _addresses(context, builder, array, args, row, classes.length)
+        places = _addresses(context, builder, array, args, row, classes)
         for i, place in enumerate(places):
             piece = builder.load(place)
             # A close row may begin at any number, so that no more can be promised.
@@ -196,7 +207,7 @@ def store(typing: Any, array: Any, at: Any, row: Any, classes: Any) -> Any:
     """Write a row of a contiguous array."""
 
     def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        places = _addresses(context, builder, array, args, row, classes.length)
+        places = _addresses(context, builder, array, args, row, classes)
         for i, place in enumerate(places):
             piece, order = builder.extract_value(args[2], i), range(place.type.pointee.count)
             builder.store(_shuffled(builder, piece, piece, list(order)), place).align = row.bytes

@@ -6,11 +6,13 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Vector = NDArray[np.float64]
+Centre = Callable[..., Any]
 _POINTS = 200
 
 
@@ -101,9 +103,43 @@ def time_to(curve: Curve, metric: str, level: float) -> float:
     return float(next(iter(seconds[values <= level]), math.inf))
 
 
-def mean_over_time(curve: Curve, metric: str, end: float, points: int = _POINTS) -> float:
-    """The average of a metric over the time from 0 to `end`, each value held until the next."""
-    return float(held(*curve.series(metric), end * (np.arange(points) + 0.5) / points).mean())
+def stepped(curve: Curve, metric: str) -> tuple[Vector, Vector]:
+    """The seconds and values from the first outer step on; what is not finite is the start's value.
+
+    A run without a step has its start's value for ever.
+
+    >>> columns = {"step": [0, 1, 2], "seconds": [0, 1.5, 2], "loss": [2.3, 1.0, math.nan]}
+    >>> curve = Curve("a", 0, {name: np.array(values, float) for name, values in columns.items()})
+    >>> stepped(curve, "loss")
+    (array([1.5, 2. ]), array([1. , 2.3]))
+    """
+    values, after = curve.column(metric), curve.column("step") >= 1
+    start = values[:1]
+    if not after.any():
+        return np.array([math.inf]), start
+    found = values[after]
+    return curve.column("seconds")[after], np.where(np.isfinite(found), found, start)
+
+
+def lowest(curve: Curve, metric: str) -> float:
+    """The lowest value from the first outer step on."""
+    return float(stepped(curve, metric)[1].min())
+
+
+def spent_until(
+    curve: Curve, metric: str, level: float, prices: Sequence[str]
+) -> tuple[float, bool]:
+    """What was paid until an outer step brought a metric to a level, and True; else all, and False.
+
+    >>> columns = {"step": [0, 1], "seconds": [0.0, 1.5], "loss": [2.3, 1.0]}
+    >>> curve = Curve("a", 0, {name: np.array(values, float) for name, values in columns.items()})
+    >>> spent_until(curve, "loss", 1.2, ["seconds"]), spent_until(curve, "loss", 0.9, ["seconds"])
+    ((1.5, True), (1.5, False))
+    """
+    paid: Vector = np.sum([curve.column(price) for price in prices], axis=0)
+    there = (curve.column("step") >= 1) & (curve.column(metric) <= level)
+    found = paid[there] if there.any() else paid[-1:]
+    return float(found[0]), bool(there.any())
 
 
 @dataclass(frozen=True)
@@ -122,26 +158,6 @@ class Sample:
         if not all(map(math.isfinite, self.values)):
             return math.inf
         return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
-
-    def is_below(self, other: Sample) -> int:
-        """1 if clearly below seed by seed, −1 if clearly above, 0 if neither.
-
-        Clearly: the mean of the paired differences exceeds their standard deviation. Infinite
-        values (a level never reached) count as above every finite one, and as equal among
-        themselves; where there are any, the seeds vote and all must agree.
-
-        >>> Sample((1.0, 1.1)).is_below(Sample((2.0, 2.1)))
-        1
-        >>> Sample((1.0, 2.0)).is_below(Sample((2.0, 1.1)))
-        0
-        """
-        pairs = list(zip(self.values, other.values, strict=True))
-        if not all(math.isfinite(value) for pair in pairs for value in pair):
-            votes = {(a < b) - (a > b) for a, b in pairs}
-            return votes.pop() if len(votes) == 1 else 0
-        gaps = Sample(tuple(b - a for a, b in pairs))
-        clear = abs(gaps.mean) > gaps.spread
-        return (1 if gaps.mean > 0 else -1) if clear else 0
 
     def __str__(self) -> str:
         finite = tuple(value for value in self.values if math.isfinite(value))
@@ -162,32 +178,9 @@ def finals(curves: Curves, metric: str, end: float = math.inf) -> dict[str, Samp
     return samples(curves, lambda curve: value_at(curve, metric, end))
 
 
-def averages(curves: Curves, metric: str, end: float) -> dict[str, Sample]:
-    """By label, the averages over the time from 0 to `end`."""
-    return samples(curves, lambda curve: mean_over_time(curve, metric, end))
-
-
-def extents(curves: Curves, metric: str) -> list[tuple[float, float]]:
-    """For each seed, where the highest run starts, and the lowest value that any run reached."""
-    runs = zip(*([c.series(metric)[1] for c in seeds] for seeds in curves.values()), strict=True)
-    return [(float(max(v[0] for v in run)), float(min(v.min() for v in run))) for run in runs]
-
-
-def times_to_fraction(curves: Curves, metric: str, fraction: float) -> dict[str, Sample]:
-    """By label, when this fraction of the possible fall was made.
-
-    For each seed the fall is from the start to the lowest value that any algorithm reached.
-    """
-    levels = [start - fraction * (start - low) for start, low in extents(curves, metric)]
-    return {
-        label: Sample(tuple(time_to(c, metric, at) for c, at in zip(seeds, levels, strict=True)))
-        for label, seeds in curves.items()
-    }
-
-
 @dataclass(frozen=True)
 class Band:
-    """The mean over seeds and the lowest and highest seed, on one grid."""
+    """The mean (or median) over seeds and the lowest and highest seed, on one grid."""
 
     grid: Vector
     mean: Vector
@@ -196,7 +189,9 @@ class Band:
     seeds: int
 
 
-def band(curves: Sequence[tuple[Vector, Vector]], points: int = _POINTS) -> Band | None:
+def band(
+    curves: Sequence[tuple[Vector, Vector]], points: int = _POINTS, centre: Centre = np.mean
+) -> Band | None:
     """The mean of step-wise curves and their range, without inventing values.
 
     The grid consists of the places where some curve was measured, from the last start to the
@@ -205,6 +200,7 @@ def band(curves: Sequence[tuple[Vector, Vector]], points: int = _POINTS) -> Band
     Args:
         curves: pairs of places, not falling, and values.
         points: the most that the grid may have.
+        centre: what stands for all seeds: their mean, or `np.median`.
 
     Returns:
         None where the curves have no place in common.
@@ -225,14 +221,18 @@ def band(curves: Sequence[tuple[Vector, Vector]], points: int = _POINTS) -> Band
     if len(places) > points:
         places = places[np.linspace(0, len(places) - 1, points).round().astype(int)]
     values = np.stack([held(x, y, places) for x, y in curves])
-    return Band(places, values.mean(0), values.min(0), values.max(0), len(curves))
+    middle: Vector = centre(values, axis=0)
+    return Band(places, middle, values.min(0), values.max(0), len(curves))
 
 
-def bands(curves: Curves, prices: Sequence[str], name: str) -> dict[str, Band]:
+def bands(
+    curves: Curves, prices: Sequence[str], name: str, centre: Centre = np.mean
+) -> dict[str, Band]:
     """The band of every algorithm that has one, by label.
 
     A seed in which the column was never measured, or not finite from the start, has no curve.
     """
     drawn = {label: [c.against(prices, name) for c in seeds] for label, seeds in curves.items()}
-    made = {label: band([pair for pair in p if len(pair[0])]) for label, p in drawn.items()}
+    some = {label: [pair for pair in p if len(pair[0])] for label, p in drawn.items()}
+    made = {label: band(pairs, centre=centre) for label, pairs in some.items()}
     return {label: found for label, found in made.items() if found is not None}

@@ -1,13 +1,14 @@
-"""Text and JSON that someone may have damaged: read, or refused by name."""
+"""Text, JSON and TOML that someone may have damaged: read, or refused by name."""
 
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bilevel.durable.regular import check_regular
-from bilevel.errors import UserError, quoted
+from bilevel.errors import UserError, quoted, short
 
 Json = TypeVar("Json", dict[str, Any], list[Any])
 
@@ -30,10 +31,18 @@ def parse_json(text: str, kind: type[Json], where: str) -> Json:
     return value
 
 
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """What a text holds; `where` names it in messages."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # nested too deep, or a number too long
+        raise UserError(f"{where} is not valid TOML: {short(error)}") from error
+
+
 def read_text(file: Path) -> str:
     """The text of a file."""
     check_regular(file)
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {file}: {error}") from error

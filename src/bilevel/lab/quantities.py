@@ -62,6 +62,10 @@ METRICS = (
     Metric("train_accuracy", "Train accuracy", "high", "linear"),
     ACCURACY,
     Metric("detection_auc", "AUC of the wrong labels", "high", "linear", headline=True),
+    Metric("gap", "Φ(x) − Φ*", "low", "log", headline=True),
+    Metric("squared_gradient", "‖∇Φ(x)‖²", "low", "log", headline=True),
+    Metric("validation_error", "Validation error", "low", "linear", headline=True),
+    Metric("test_error", "Test error", "low", "linear", headline=True),
     Metric("hypergradient_norm", "Hypergradient norm", "neither", "log"),
 )
 

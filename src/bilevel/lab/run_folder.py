@@ -14,7 +14,6 @@ Whole files appear at once, under their name, or not at all; lines are flushed a
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from bilevel.durable.files import remove_parts, write_text
 from bilevel.durable.lock import locked
 from bilevel.errors import UserError
 from bilevel.lab.curves import Curve
-from bilevel.lab.plain_files import read_json, read_text
+from bilevel.lab.plain_files import parse_toml, read_json, read_text
 from bilevel.lab.run_log import RunLog, writing
 
 if TYPE_CHECKING:
@@ -47,8 +46,14 @@ class Folder:
         with locked(self.path):
             yield
 
-    def open(self, experiment: Experiment, command: str) -> None:
-        """Write down what is run, or go on with what is there if it is the same experiment."""
+    def open(self, experiment: Experiment, command: str, data: str = "") -> None:
+        """Write down what is run, or go on with what is there if it is the same experiment.
+
+        Args:
+            experiment: what is run.
+            command: what the user typed.
+            data: the checksum of its data.
+        """
         from bilevel.durable.about import about
 
         resolved = experiment.resolved()
@@ -57,7 +62,17 @@ class Folder:
         with writing(self.path):
             remove_parts(self.path)
             write_text(self._toml_file, resolved.to_toml())
-            write_text(self.path / "about.json", json.dumps(about(command), indent=2) + "\n")
+            self._write_about({**about(command), "data": data})
+
+    def close(self) -> None:
+        """Write down how busy the machine was at the end."""
+        from bilevel.durable.about import load
+
+        with writing(self.path):
+            self._write_about({**read_json(self.path / "about.json", dict), "load_after": load()})
+
+    def _write_about(self, content: dict[str, Any]) -> None:
+        write_text(self.path / "about.json", json.dumps(content, indent=2) + "\n")
 
     def log(self, label: str, seed: int) -> RunLog:
         return RunLog(self.path / "runs" / label / f"seed-{seed}")
@@ -98,10 +113,7 @@ class Folder:
     @cached_property
     def experiment(self) -> dict[str, Any]:
         """What that text says."""
-        try:
-            return tomllib.loads(self.toml)
-        except tomllib.TOMLDecodeError as error:
-            raise UserError(f"{self._toml_file} is not TOML: {error}") from error
+        return parse_toml(self.toml, str(self._toml_file))
 
     @property
     def settings(self) -> dict[str, dict[str, Any]]:

@@ -103,17 +103,26 @@ class RunLog:
 
     def begin(self) -> Beginning:
         """Make the folder ready, and say where to begin: an interrupted run goes on."""
-        from bilevel.runs.checkpoints.saved import Saved
-
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             remove_parts(self.folder)
             content = self._store.load() or {}
-            past = Saved.of(content["past"]).past if content else None
+            past = self._past(content) if content else None
             last_step = past.state.step if past else -1
             kept = [line for line in self.lines() if self._step(line) <= last_step]
             write_text(self._metrics, "".join(map(_json_line, kept)))
         return Beginning(past, content.get("identity"), kept[-1] if kept else None)
+
+    def _past(self, content: Any) -> Past:
+        from bilevel.runs.checkpoints.saved import Saved
+
+        try:
+            return Saved.of(content["past"]).past
+        except Exception as error:  # a whole file may hold anything
+            raise UserError(
+                f"a checkpoint in {self.folder} does not hold what a run keeps "
+                f"({type(error).__name__}): delete this folder, and the run starts over"
+            ) from error
 
     def finish(self, result: Result) -> None:
         """Write down the solution and how the run ended."""
@@ -161,7 +170,7 @@ def _column(name: str, lines: list[Line], file: Path) -> Vector:
     try:
         values = np.array([math.nan if value is None else float(value) for value in raw])
     except (TypeError, ValueError) as error:
-        raise UserError(f"{file}: {name!r} should have numbers only: {error}") from error
+        raise UserError(f"{file}: {quoted(name)} should have numbers only: {error}") from error
     measured = np.array([value is not None for value in raw])
     return np.where(measured & ~np.isfinite(values), math.inf, values)
 

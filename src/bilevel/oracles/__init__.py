@@ -4,7 +4,7 @@ from bilevel.oracles.autograd import AutogradOracle
 from bilevel.oracles.counting import CountingOracle
 from bilevel.oracles.make import make
 from bilevel.oracles.plans import do
-from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Plan, Start
+from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Plan, RidgeTerm, Start
 from bilevel.oracles.prices import Counts, Price
 from bilevel.oracles.views import SharedBatch, View, Views
 
@@ -18,6 +18,7 @@ __all__ = [
     "Outer",
     "Plan",
     "Price",
+    "RidgeTerm",
     "SharedBatch",
     "Start",
     "View",

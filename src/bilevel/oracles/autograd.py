@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,44 +10,77 @@ from torch import Tensor
 
 from bilevel.oracles.plans import Descend
 from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Plan, Start
-from bilevel.problem.problem import Problem
+from bilevel.oracles.twice import refuse_compiled, told
+from bilevel.problem.draws import Draw
+from bilevel.problem.losses import Losses
 from bilevel.problem.sources import Rows
 
 
 class AutogradOracle(Oracle):
-    """Serves every problem. Variables that a loss does not use have zero derivatives."""
+    """Serves every problem. Variables that a loss does not use have zero derivatives.
 
-    def __init__(self, problem: Problem, seed: int = 0) -> None:
+    Vectors are flat outside. Inside, derivatives are taken by the user's own tensors, views of the
+    flat vector made leaves: a split of it would cost a copy of all in each backward pass.
+    """
+
+    def __init__(self, problem: Losses, seed: int = 0) -> None:
         self.problem, self.seed = problem, seed
         self.x_size, self.y_size = problem.x_structure.size, problem.y_structure.size
-        self.inner_rows = None if problem.inner_data is None else len(problem.inner_data)
-        self.outer_rows = None if problem.outer_data is None else len(problem.outer_data)
+        data = problem.inner_data, problem.outer_data
+        self.inner_rows, self.outer_rows = (None if d is None else d.count for d in data)
         self.dtype, self.device = problem.dtype, problem.device
+        self.is_random = bool(problem.chance.names)
+        self.is_stream = any(d is not None and d.is_stream for d in data)
+        self._linear_bytes, self._measures, self._looked = 0, False, False
+
+    @property
+    def linear_bytes(self) -> int | None:
+        # Who asks makes linearisations to keep: the first of them is measured.
+        self._measures = self._measures or not self._linear_bytes
+        return self._linear_bytes
 
     def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
-        return _Outer(self.problem, x, y, rows)
+        return _Outer(self.problem, x, y, self.problem.draw("outer", rows))
 
     def inner(self, x: Tensor, y: Tensor, rows: Rows = None) -> Inner:
-        return _Inner(self.problem, x, y, rows)
+        return _Inner(self.problem, x, y, self.problem.draw("inner", rows))
 
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
-        return _Linear(self.problem, x, y, rows)
+        draw = self.problem.draw("inner", rows)
+        looked, self._looked = self._looked, True  # once: a loss stays as it is
+        if not self._measures:
+            return _Linear(self.problem, x, y, draw, looks=not looked)
+        made = _Linear(self.problem, x, y, draw, looks=not looked)
+        with _Saved() as saved:
+            made.make()
+        # The others will be about as large; a linear loss saves nothing.
+        self._linear_bytes, self._measures = max(1, saved.bytes), False
+        return made
+
+    def again(self, point: Inner, x: Tensor, rows: Rows) -> Callable[[Tensor], Linear]:
+        assert isinstance(point, _Inner)
+        # Not the point itself, which holds its y.
+        problem, draw = self.problem, point.draw
+        return lambda y: _Linear(problem, x, y, draw, moves=False)
 
     def accelerate(self, plan: Plan[Any]) -> Any:
-        """Gradient steps on one leaf that moves: no points, no copies of y."""
+        """Gradient steps on leaves that move: no points, no copies of y."""
         if not isinstance(plan, Descend):
             return None
+        problem = self.problem
+        structure = problem.y_structure
         # The one copy: from here on y moves in place, and the caller's y stays as it is.
-        x, y, loss = plan.x.detach(), plan.y.clone(), self.problem.inner_loss
+        y, xs = plan.y.clone(), problem.x_structure.views(plan.x.detach())
         for rows, lr in plan.steps:
-            y.requires_grad_()
+            plan.look()
+            ys, moved = structure.leaves(y), structure.views(y)
             with torch.enable_grad():
-                value = loss(x, y, rows)
-            here, y = y, y.detach()
+                value, after = problem.call("inner", xs, ys, problem.draw("inner", rows))
+            problem.moment.buffers = after
             # Where the loss does not use y, there is no gradient to take. The graph is freed before
             # `sub_` writes: nothing that it has saved is overwritten while in use.
-            if value.requires_grad:
-                y = y.sub_(*torch.autograd.grad(value, here), alpha=lr)
+            for part, slope in zip(moved, _derivatives(value, ys), strict=True):
+                part.sub_(slope, alpha=lr)
         return y
 
     def start(self, x: Tensor, y: Tensor, rows: Rows = None) -> Start:
@@ -55,89 +88,133 @@ class AutogradOracle(Oracle):
 
 
 class _Outer(Outer):
-    def __init__(self, problem: Problem, x: Tensor, y: Tensor, rows: Rows) -> None:
-        self._problem, self._x, self._y, self._rows = problem, x, y, rows
+    def __init__(self, problem: Losses, x: Tensor, y: Tensor, draw: Draw) -> None:
+        self._problem, self._x, self._y, self._draw = problem, x, y, draw
 
     def value(self) -> Tensor:
+        problem = self._problem
+        xs, ys = problem.x_structure.views(self._x), problem.y_structure.views(self._y)
         with torch.no_grad():
-            return self._problem.outer_loss(self._x, self._y, self._rows)
+            return problem.call("outer", xs, ys, self._draw)[0]
 
     @torch.enable_grad()
     def gradient(self) -> tuple[Tensor, Tensor]:
-        x, y = _leaf(self._x), _leaf(self._y)
-        of_x, of_y = _derivatives(self._problem.outer_loss(x, y, self._rows), x, y)
-        return of_x, of_y
+        x, y = self._problem.x_structure, self._problem.y_structure
+        xs, ys = x.leaves(self._x), y.leaves(self._y)
+        # Statistics that f moves are not kept: training moves them, by g.
+        value, _ = self._problem.call("outer", xs, ys, self._draw)
+        found = _derivatives(value, [*xs, *ys])
+        return x.flat(found[: len(xs)], self._x), y.flat(found[len(xs) :], self._y)
 
 
 class _Inner(Inner):
     """Without a graph that lasts: each question costs one evaluation of g."""
 
-    def __init__(self, problem: Problem, x: Tensor, y: Tensor, rows: Rows) -> None:
-        self._problem, self._x, self._y, self._rows = problem, x, y, rows
+    def __init__(self, problem: Losses, x: Tensor, y: Tensor, draw: Draw) -> None:
+        self._problem, self._x, self._y, self.draw = problem, x, y, draw
 
     def value(self) -> Tensor:
+        problem = self._problem
+        xs, ys = problem.x_structure.views(self._x), problem.y_structure.views(self._y)
         with torch.no_grad():
-            return self._problem.inner_loss(self._x, self._y, self._rows)
+            return problem.call("inner", xs, ys, self.draw)[0]
 
     def gradient(self) -> Tensor:
         return self.value_and_gradient()[1]
 
     def value_and_gradient(self) -> tuple[Tensor, Tensor]:
-        y = _leaf(self._y)
+        problem, structure = self._problem, self._problem.y_structure
+        # x has no leaves here: no graph is built for derivatives that nobody asked for.
+        xs, ys = problem.x_structure.views(self._x.detach()), structure.leaves(self._y)
         with torch.enable_grad():
-            # x is no leaf here: no graph is built for derivatives that nobody asked for.
-            value = self._problem.inner_loss(self._x.detach(), y, self._rows)
-        return value.detach(), _derivatives(value, y)[0]
+            value, problem.moment.buffers = problem.call("inner", xs, ys, self.draw)
+        return value.detach(), structure.flat(_derivatives(value, ys), self._y)
 
     @torch.enable_grad()
     def gradient_x(self) -> Tensor:
-        x = _leaf(self._x)
-        return _derivatives(self._problem.inner_loss(x, self._y.detach(), self._rows), x)[0]
+        problem, structure = self._problem, self._problem.x_structure
+        xs, ys = structure.leaves(self._x), problem.y_structure.views(self._y.detach())
+        value, _ = problem.call("inner", xs, ys, self.draw)
+        return structure.flat(_derivatives(value, xs), self._x)
 
 
-class _Linear(Linear):
-    """One graph of ∇y g; each product is one backward pass through it."""
+class _Linear(_Inner, Linear):
+    """One graph of ∇y g, made when it is first asked; each product is one backward pass."""
+
+    _xs: list[Tensor]
+    _ys: list[Tensor]
+
+    def __init__(
+        self,
+        problem: Losses,
+        x: Tensor,
+        y: Tensor,
+        draw: Draw,
+        moves: bool = True,
+        looks: bool = False,
+    ) -> None:
+        super().__init__(problem, x, y, draw)
+        self._moves, self._looks, self._made = moves, looks, False
 
     @torch.enable_grad()
-    def __init__(self, problem: Problem, x: Tensor, y: Tensor, rows: Rows) -> None:
-        self._x, self._y = _leaf(x), _leaf(y)
-        value = problem.inner_loss(self._x, self._y, rows)
-        # ∇x g would need the graph of g as well: evaluated again in the rare case that it is asked.
-        self._again = _Inner(problem, x, y, rows)
-        self._value = value.detach()
-        (self._gradient,) = _derivatives(value, self._y, create_graph=True)
+    def make(self) -> None:
+        """The graph, if there is none yet."""
+        if self._made:
+            return
+        problem = self._problem
+        self._xs, self._ys = (
+            problem.x_structure.leaves(self._x),
+            problem.y_structure.leaves(self._y),
+        )
+        value, self._after = problem.call("inner", self._xs, self._ys, self.draw)
+        self._value, self._made = value.detach(), True
+        if self._looks:
+            refuse_compiled(value)
+        with told():
+            self._slopes = _derivatives(value, self._ys, create_graph=True)
 
     def value(self) -> Tensor:
+        self.make()
         return self._value
 
-    def gradient(self) -> Tensor:
-        return self._gradient.detach()
-
-    def gradient_x(self) -> Tensor:
-        return self._again.gradient_x()
+    def value_and_gradient(self) -> tuple[Tensor, Tensor]:
+        self.make()
+        if self._moves:  # as a step would; once, and not when a step is gone over again
+            self._problem.moment.buffers, self._moves = self._after, False
+        return self._value, self._problem.y_structure.flat(self._slopes, self._y)
 
     def hvp(self, v: Tensor) -> Tensor:
+        self.make()
         # A backward pass gives v'H, which is H v because H is symmetric.
-        return self._backward(v, self._y)[0]
+        return self._problem.y_structure.flat(self._backward(v, self._ys), self._y)
 
     def cross(self, v: Tensor) -> Tensor:
-        return self._backward(v, self._x)[0]
+        self.make()
+        return self._problem.x_structure.flat(self._backward(v, self._xs), self._x)
 
     def both(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        of_y, of_x = self._backward(v, self._y, self._x)
-        return of_y, of_x
+        self.make()
+        found, problem = self._backward(v, [*self._ys, *self._xs]), self._problem
+        of_y, of_x = found[: len(self._ys)], found[len(self._ys) :]
+        return problem.y_structure.flat(of_y, self._y), problem.x_structure.flat(of_x, self._x)
 
-    def _backward(self, v: Tensor, *variables: Tensor) -> tuple[Tensor, ...]:
-        if not self._gradient.requires_grad:  # g is linear in y and without x
-            return tuple(torch.zeros_like(variable) for variable in variables)
-        # The graph is kept for the next product of the same solve.
-        return torch.autograd.grad(
-            self._gradient, variables, v, retain_graph=True, materialize_grads=True
-        )
+    def _backward(self, v: Tensor, variables: list[Tensor]) -> Sequence[Tensor]:
+        along = self._problem.y_structure.views(v)
+        # Parts of y that enter g linearly and without x have no derivative.
+        pairs = [(s, a) for s, a in zip(self._slopes, along, strict=True) if s.requires_grad]
+        if not pairs:
+            return [torch.zeros_like(variable) for variable in variables]
+        slopes, along = (list(part) for part in zip(*pairs, strict=True))
+        with told():
+            # The graph is kept for the next product of the same solve.
+            found = torch.autograd.grad(
+                slopes, variables, along, retain_graph=True, materialize_grads=True
+            )
+        return _dense(found)
 
 
 class _Start(Start):
-    def __init__(self, problem: Problem, x: Tensor, y: Tensor) -> None:
+    def __init__(self, problem: Losses, x: Tensor, y: Tensor) -> None:
         self._problem, self._x, self._y = problem, x, y
 
     def point(self) -> Tensor:
@@ -148,24 +225,17 @@ class _Start(Start):
     def pull(self, r: Tensor) -> Tensor:
         x = _leaf(self._x)
         # r also stands in for y, which a start that does not depend on x gives back: slope zero.
-        return _derivatives(self._problem.start(x, r.detach()) @ r, x)[0]
+        return _derivatives(self._problem.start(x, r.detach()) @ r, [x])[0]
 
 
 class Recording:
     """z = φ(x) with its graph, for one vector-Jacobian product; `bytes` is what the graph holds."""
 
     def __init__(self, function: Callable[[Tensor], Tensor], x: Tensor) -> None:
-        self._x, saved = _leaf(x), dict[int, int]()
-
-        def note(tensor: Tensor) -> Tensor:
-            # By storage, so that views of one buffer count once.
-            storage = tensor.untyped_storage()
-            saved[storage.data_ptr()] = storage.nbytes()
-            return tensor.detach()  # itself, it would hold the graph that holds it: a leak
-
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, _unchanged):
+        self._x = _leaf(x)
+        with torch.enable_grad(), _Saved() as saved:
             self._z = function(self._x)
-        self.value, self.bytes = self._z.detach(), sum(saved.values())
+        self.value, self.bytes = self._z.detach(), saved.bytes
 
     def pull(self, covector: Tensor) -> Tensor:
         """(∂φ/∂x)' covector; the graph is gone after it."""
@@ -173,17 +243,47 @@ class Recording:
         return product
 
 
+class _Saved:
+    """Sees what the graphs made inside save for their backward passes."""
+
+    def __enter__(self) -> _Saved:
+        self._found = dict[int, int]()
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._note, _unchanged)
+        self._hooks.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._hooks.__exit__(*error)
+
+    @property
+    def bytes(self) -> int:
+        return sum(self._found.values())
+
+    def _note(self, tensor: Tensor) -> Tensor:
+        if tensor.layout == torch.strided:  # a sparse matrix is the user's data, kept in any case
+            # By storage, so that views of one buffer count once.
+            storage = tensor.untyped_storage()
+            self._found[storage.data_ptr()] = storage.nbytes()
+        return tensor.detach()  # itself, it would hold the graph that holds it: a leak
+
+
 def _unchanged(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _derivatives(value: Tensor, *variables: Tensor, create_graph: bool = False) -> list[Tensor]:
+def _derivatives(
+    value: Tensor, variables: list[Tensor], create_graph: bool = False
+) -> list[Tensor]:
     """Zeros for variables that the value does not use on this batch."""
     if not value.requires_grad:
         return [torch.zeros_like(variable) for variable in variables]
-    return list(
-        torch.autograd.grad(value, variables, create_graph=create_graph, materialize_grads=True)
-    )
+    found = torch.autograd.grad(value, variables, create_graph=create_graph, materialize_grads=True)
+    return _dense(found)
+
+
+def _dense(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Embeddings may give sparse gradients, which do not go into a flat vector."""
+    return [part if part.layout == torch.strided else part.to_dense() for part in tensors]
 
 
 def _leaf(variable: Tensor) -> Tensor:

@@ -36,6 +36,9 @@ class Sample(Forwarding):
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
         return self.oracle.linearize(x, y, _of(self._inner, rows))
 
+    def again(self, point: Inner, x: Tensor, rows: Rows) -> Callable[[Tensor], Linear]:
+        return self.oracle.again(point, x, _of(self._inner, rows))
+
 
 def _of(chosen: Rows, rows: Rows) -> Rows:
     if chosen is None or rows is None:
@@ -113,6 +116,11 @@ class Corrected(Forwarding):
         shift = dot(self._g, y - self.look.y)
         return _ShiftedLinear(self.oracle.linearize(x, y, rows), shift, self._g)
 
+    def again(self, point: Inner, x: Tensor, rows: Rows) -> Callable[[Tensor], Linear]:
+        assert isinstance(point, _ShiftedInner)
+        made = self.oracle.again(point.inside, x, rows)
+        return lambda y: _ShiftedLinear(made(y), dot(self._g, y - self.look.y), self._g)
+
     def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
         pulled = self.oracle.pull(x, covector, rows)
         return pulled + self._x + self._hold * (x - self.look.x)
@@ -132,16 +140,16 @@ class _ShiftedOuter(Outer):
 
 class _ShiftedInner(Inner):
     def __init__(self, point: Inner, value: float, gradient: Tensor) -> None:
-        self._inner, self._value, self._shift = point, value, gradient
+        self.inside, self._value, self._shift = point, value, gradient
 
     def value(self) -> Tensor:
-        return self._inner.value() + self._value
+        return self.inside.value() + self._value
 
     def gradient(self) -> Tensor:
-        return self._inner.gradient() + self._shift
+        return self.inside.gradient() + self._shift
 
     def gradient_x(self) -> Tensor:
-        return self._inner.gradient_x()
+        return self.inside.gradient_x()
 
 
 class _ShiftedLinear(_ShiftedInner, Linear):

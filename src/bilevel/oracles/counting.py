@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
-from bilevel.oracles.points import Forwarding, Inner, Linear, Oracle, Outer, Plan
-from bilevel.oracles.prices import CROSS, GRADIENT, HVP, OUTER, Counts, Tally
+from bilevel.oracles.plans import Descend
+from bilevel.oracles.points import Forwarding, Inner, Linear, Oracle, Outer, Plan, RidgeTerm
+from bilevel.oracles.prices import CROSS, GRADIENT, HVP, OUTER, Counts, Price, Tally
 from bilevel.problem.sources import Rows
 
 
@@ -36,7 +39,19 @@ class CountingOracle(Forwarding):
         count = (self.inner_rows or 1) if rows is None else len(rows)
         return _CountedLinear(self.oracle.linearize(x, y, rows), self._tally, count)
 
+    def again(self, point: Inner, x: Tensor, rows: Rows) -> Callable[[Tensor], Linear]:
+        assert isinstance(point, _CountedInner)
+        inner, count = point.inside()
+        made = self.oracle.again(inner, x, rows)
+        return lambda y: _CountedLinear(made(y), self._tally, count)
+
+    def ridge(self, x: Tensor) -> RidgeTerm | None:
+        return self.oracle.ridge(x)
+
     def accelerate(self, plan: Plan[Any]) -> Any:
+        self._tally.look()
+        if isinstance(plan, Descend):  # its steps may be as slow as a network
+            plan = replace(plan, look=self._tally.look)
         done = self.oracle.accelerate(plan)
         if done is not None:  # the plain form would have paid call by call
             inner, outer = self.inner_rows or 1, self.outer_rows or 1
@@ -49,6 +64,12 @@ class CountingOracle(Forwarding):
         return done
 
 
+def _ask(tally: Tally, price: Price, rows: int) -> None:
+    """One call, which is about to be made."""
+    tally.look()
+    tally.pay([(price, rows)])
+
+
 class _CountedOuter(Outer):
     def __init__(self, point: Outer, tally: Tally, rows: int) -> None:
         self._point, self._tally, self._rows = point, tally, rows
@@ -58,7 +79,7 @@ class _CountedOuter(Outer):
         return self._point.value()
 
     def gradient(self) -> tuple[Tensor, Tensor]:
-        self._tally.pay([(OUTER, self._rows)])
+        _ask(self._tally, OUTER, self._rows)
         return self._point.gradient()
 
 
@@ -66,19 +87,23 @@ class _CountedInner(Inner):
     def __init__(self, point: Inner, tally: Tally, rows: int) -> None:
         self._point, self._tally, self._rows = point, tally, rows
 
+    def inside(self) -> tuple[Inner, int]:
+        """What is counted, and its rows."""
+        return self._point, self._rows
+
     def value(self) -> Tensor:
         return self._point.value()
 
     def gradient(self) -> Tensor:
-        self._tally.pay([(GRADIENT, self._rows)])
+        _ask(self._tally, GRADIENT, self._rows)
         return self._point.gradient()
 
     def value_and_gradient(self) -> tuple[Tensor, Tensor]:
-        self._tally.pay([(GRADIENT, self._rows)])
+        _ask(self._tally, GRADIENT, self._rows)
         return self._point.value_and_gradient()
 
     def gradient_x(self) -> Tensor:
-        self._tally.pay([(GRADIENT, self._rows)])
+        _ask(self._tally, GRADIENT, self._rows)
         return self._point.gradient_x()
 
 
@@ -86,15 +111,15 @@ class _CountedLinear(_CountedInner, Linear):
     _point: Linear
 
     def hvp(self, v: Tensor) -> Tensor:
-        self._tally.pay([(HVP, self._rows)])
+        _ask(self._tally, HVP, self._rows)
         return self._point.hvp(v)
 
     def cross(self, v: Tensor) -> Tensor:
-        self._tally.pay([(CROSS, self._rows)])
+        _ask(self._tally, CROSS, self._rows)
         return self._point.cross(v)
 
     def both(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        self._tally.pay([(HVP + CROSS, self._rows)])
+        _ask(self._tally, HVP + CROSS, self._rows)
         return self._point.both(v)
 
     def diagonal(self) -> Tensor:

@@ -2,116 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Start
-from bilevel.problem.model import Model
-from bilevel.problem.parts import Part
-from bilevel.problem.peers import Peers
+from bilevel.oracles.points import Inner, Linear, Oracle, Outer, RidgeTerm, Start
+from bilevel.oracles.shares import view_of
 from bilevel.problem.sharding import Sharded
 from bilevel.problem.sources import Rows
-
-
-@dataclass(frozen=True)
-class Own:
-    """What of a batch is this process's: its rows as the local oracle numbers them (None for all
-    that it has), and its share of the loss; a share of zero means none."""
-
-    rows: Rows
-    share: float
-
-
-class View(ABC):
-    """How this process's oracle sees the rows and the x of all."""
-
-    covectors_of_x = True  # whether a covector is a vector of x
-
-    @abstractmethod
-    def inner(self, rows: Rows) -> Own: ...
-
-    @abstractmethod
-    def outer(self, rows: Rows) -> Own: ...
-
-    @abstractmethod
-    def workers(self, rows: Rows) -> int:
-        """How many processes do what needs no row of theirs, and so count for a part of it."""
-
-    def restrict(self, x: Tensor) -> Tensor:
-        """The local oracle's x."""
-        return x
-
-    def extend(self, covector: Tensor, x: Tensor) -> Tensor:
-        """A covector of all of x from one of the local oracle's."""
-        return covector
-
-
-class PartsView(View):
-    """A part of the rows of each loss. Without data there are no parts: each does the whole."""
-
-    def __init__(
-        self, inner: Part | None, outer: Part | None, peers: Peers, model: Model | None
-    ) -> None:
-        self._inner, self._outer, self._peers, self._model = inner, outer, peers, model
-
-    def inner(self, rows: Rows) -> Own:
-        return self._own(self._inner, rows)
-
-    def outer(self, rows: Rows) -> Own:
-        return self._own(self._outer, rows)
-
-    def workers(self, rows: Rows) -> int:
-        return self._peers.size
-
-    def restrict(self, x: Tensor) -> Tensor:
-        if self._model is None or self._inner is None:
-            return x
-        return self._model.restrict(x, self._inner)
-
-    def extend(self, covector: Tensor, x: Tensor) -> Tensor:
-        if self._model is None or self._inner is None:
-            return covector
-        return self._model.extend(covector, x, self._inner)
-
-    def _own(self, part: Part | None, rows: Rows) -> Own:
-        if part is None:  # every process can do the whole of it: each counts for its share
-            return Own(rows, 1 / self._peers.size)
-        # Losses are means over rows: each process counts by the rows of the batch that it holds.
-        own = part.rows if rows is None else part.among(rows)
-        share = len(own) / (part.total if rows is None else len(rows))
-        if self._model is None or not self._model.renumbers:
-            return Own(own, share)
-        return Own(None if rows is None else own - part.first, share)
-
-
-class TasksView(View):
-    """Rows are tasks: every size-th is this process's. g is a sum over tasks, f a mean."""
-
-    covectors_of_x = False
-
-    def __init__(self, tasks: int, peers: Peers) -> None:
-        self._tasks, self._peers = tasks, peers
-
-    def inner(self, rows: Rows) -> Own:
-        own = self._among(rows)
-        # A sum over tasks needs no weights: each process adds its own terms.
-        return Own(own, 1.0 if len(own) else 0.0)
-
-    def outer(self, rows: Rows) -> Own:
-        own = self._among(rows)
-        return Own(own, len(own) / (self._tasks if rows is None else len(rows)))
-
-    def workers(self, rows: Rows) -> int:
-        rows = torch.arange(self._tasks) if rows is None else rows
-        return len(set((rows % self._peers.size).tolist()))
-
-    def _among(self, rows: Rows) -> Tensor:
-        rows = torch.arange(self._tasks) if rows is None else rows
-        return rows[rows % self._peers.size == self._peers.rank]
 
 
 class DistributedOracle(Oracle):
@@ -123,12 +22,18 @@ class DistributedOracle(Oracle):
     """
 
     def __init__(self, local: Oracle, problem: Sharded) -> None:
-        self._local, self.view, self.peers = local, _view(problem), problem.peers
+        self._local, self.view, self.peers = local, view_of(problem), problem.peers
         # All of x, of which the local oracle may see a part (`restrict`).
         self.x_size, self.y_size = len(problem.x0), local.y_size
         data = problem.inner_data, problem.outer_data
-        self.inner_rows, self.outer_rows = (None if part is None else len(part) for part in data)
+        self.inner_rows, self.outer_rows = (None if part is None else part.count for part in data)
         self.seed, self.dtype, self.device = local.seed, local.dtype, local.device
+        self.is_random, self.is_stream = local.is_random, local.is_stream
+
+    @property
+    def linear_bytes(self) -> int | None:  # the largest: all processes must keep the same steps
+        mine = self._local.linear_bytes
+        return None if mine is None else int(self.peers.largest(mine))
 
     def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
         own = self.view.outer(rows)
@@ -145,7 +50,19 @@ class DistributedOracle(Oracle):
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
         own = self.view.inner(rows)
         point = self._local.linearize(self.view.restrict(x), y, own.rows) if own.share else None
-        return _SummedLinear(self, point, own.share, x)
+        return _SummedLinear(self, point, own.share, x, y)
+
+    def some(self, x: Tensor, y: Tensor) -> Linear:
+        """On some row of this process's own."""
+        return self._local.linearize(self.view.restrict(x), y, self.view.some)
+
+    def again(self, point: Inner, x: Tensor, rows: Rows) -> Callable[[Tensor], Linear]:
+        assert isinstance(point, _SummedInner)
+        own = self.view.inner(rows)
+        if point.inside is None:
+            return lambda y: _SummedLinear(self, None, own.share, x, y)
+        made = self._local.again(point.inside, self.view.restrict(x), own.rows)
+        return lambda y: _SummedLinear(self, made(y), own.share, x, y)
 
     def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
         # No features here, since no rows: zeros, to take part in the sum.
@@ -162,6 +79,13 @@ class DistributedOracle(Oracle):
         local = self._local.start(self.view.restrict(x), y, own.rows)
         # Each worker computes the same covector of the start: it counts for 1/workers.
         return _SharedStart(self, local, x, self.view.workers(rows) if here else 0)
+
+    def ridge(self, x: Tensor) -> RidgeTerm | None:
+        # No rows in it: each process knows all of it.
+        known = self._local.ridge(self.view.restrict(x))
+        if known is None:
+            return None
+        return RidgeTerm(known.c, lambda u: self.view.extend(known.of_x(u), x))
 
     def nothing(self, x: Tensor) -> Tensor:
         """The covector of no rows; where covectors are of features, there are none."""
@@ -191,6 +115,7 @@ class _SummedInner(Inner):
         self, owner: DistributedOracle, point: Inner | None, share: float, x: Tensor
     ) -> None:
         self._owner, self._point, self._share, self._x = owner, point, share, x
+        self.inside = point
 
     def value(self) -> Tensor:
         mine = self._x.new_zeros(()) if self._point is None else self._point.value() * self._share
@@ -223,6 +148,12 @@ class _SummedInner(Inner):
 class _SummedLinear(_SummedInner, Linear):
     _point: Linear | None
 
+    def __init__(
+        self, owner: DistributedOracle, point: Linear | None, share: float, x: Tensor, y: Tensor
+    ) -> None:
+        super().__init__(owner, point, share, x)
+        self._y = y
+
     def hvp(self, v: Tensor) -> Tensor:
         return self._sum(None if self._point is None else self._point.hvp(v))
 
@@ -237,9 +168,24 @@ class _SummedLinear(_SummedInner, Linear):
         return self._sum(None if self._point is None else self._point.diagonal())
 
     def inverse(self) -> Callable[[Tensor], Tensor]:
-        """The mean of those of the processes' own rows, which are all near to that of all rows."""
-        local = None if self._point is None else self._point.inverse()
-        return lambda v: self._sum(None if local is None else local(v))
+        """That of all rows, to the same bits on each process, where the local oracle has sketches;
+        else the mean of those of the processes' own rows, which are all near to it."""
+        try:
+            return super().inverse()
+        except NotImplementedError:
+            local = self._some.inverse()
+            return lambda v: self._sum(local(v))
+
+    def sketch(self) -> Tensor:
+        return self._owner.peers.sum(self._some.sketch() * self._share)
+
+    def inverse_from(self, sketch: Tensor) -> Callable[[Tensor], Tensor] | None:
+        return self._some.inverse_from(sketch)
+
+    @property
+    def _some(self) -> Linear:
+        """Also on a process without rows of the batch: its share is zero, but it has a size."""
+        return self._point or self._owner.some(self._x, self._y)
 
 
 class _SharedStart(Start):
@@ -255,10 +201,3 @@ class _SharedStart(Start):
         if not self._workers:
             return self._owner.nothing(self._x)
         return self._owner.view.extend(self._local.pull(r) / self._workers, self._x)
-
-
-def _view(problem: Sharded) -> View:
-    if problem.tasks is not None:
-        assert problem.inner_data is not None
-        return TasksView(len(problem.inner_data), problem.peers)
-    return PartsView(problem.inner_part, problem.outer_part, problem.peers, problem.model)

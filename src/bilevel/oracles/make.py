@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bilevel.errors import quoted
 from bilevel.oracles.autograd import AutogradOracle
 from bilevel.oracles.distributed import DistributedOracle
 from bilevel.oracles.points import Oracle
@@ -28,7 +29,7 @@ def make(problem: Problem, seed: int = 0) -> Oracle:
     if found is not None and not isinstance(found, Oracle):
         raise TypeError(
             f"{type(problem.model).__name__}.oracle must give a bilevel.oracles.Oracle or None, "
-            f"got {found!r}"
+            f"got {quoted(found)}"
         )
     # A model that answers None has nothing faster for this problem.
     local = found or AutogradOracle(problem, seed)

@@ -8,7 +8,7 @@ here and a case in the model that has it: no wrapper changes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, cast
 
@@ -34,14 +34,25 @@ class Step(NamedTuple):
     lr: float
 
 
+def _nothing() -> None:
+    pass
+
+
 # Plans hold tensors, which have no one truth value to be compared by: hence eq=False.
 @dataclass(frozen=True, eq=False)
 class Descend(Plan[Tensor]):
-    """y after these inner steps (the paper, Algorithm 1, lines 4 to 6)."""
+    """y after these inner steps (the paper, Algorithm 1, lines 4 to 6).
+
+    Args:
+        x, y: where they start.
+        steps: one by one.
+        look: called before each step by a form that takes them one by one; it may break off.
+    """
 
     x: Tensor
     y: Tensor
     steps: Sequence[Step]
+    look: Callable[[], None] = _nothing
 
     def plainly(self, oracle: Oracle) -> Tensor:
         # A copy to work on: the y that was given belongs to a state, which no step may change.

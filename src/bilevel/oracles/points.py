@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -82,11 +82,25 @@ class Linear(Inner):
 
     def inverse(self) -> Callable[[Tensor], Tensor]:
         """The best cheap approximation of v ↦ (∇²y g)⁻¹ v, symmetric and positive definite."""
+        found = self.inverse_from(self.sketch())
+        if found is None:
+            diagonal = self.diagonal()
+            return lambda v: v / diagonal
+        return found
+
+    def sketch(self) -> Tensor:
+        """All numbers that `inverse` needs of the rows, flat. Like g, those of all rows are the
+        mean (over tasks the sum) of those of parts: so many processes have the inverse of one.
+        """
         # `bilevel.linear.if_known` catches this: to know no inverse is no failure.
         raise NotImplementedError(
             f"{type(self).__name__} knows no cheap inverse of the Hessian: use no preconditioner, "
             "or give a diagonal as a tensor"
         )
+
+    def inverse_from(self, sketch: Tensor) -> Callable[[Tensor], Tensor] | None:
+        """The inverse that a sketch stands for; None leaves it to the diagonal."""
+        return None
 
 
 class Start(ABC):
@@ -114,6 +128,18 @@ class FixedStart(Start):
         return torch.zeros_like(self._x)
 
 
+class RidgeTerm(NamedTuple):
+    """½ Σ_a c_a(x) y_a², a part of g that belongs to no row.
+
+    Args:
+        c: the coefficients, flat as y.
+        of_x: Σ_a ∂c_a(x)/∂x w_a, a vector of x, given c∘w.
+    """
+
+    c: Tensor
+    of_x: Callable[[Tensor], Tensor]
+
+
 class Plan(ABC, Generic[Done]):
     """A whole loop as data: see `bilevel.oracles.plans`."""
 
@@ -136,6 +162,13 @@ class Oracle(ABC):
     seed: int
     dtype: torch.dtype
     device: torch.device
+    is_random = False  # whether the losses draw random numbers, such as the masks of dropout
+    is_stream = False  # whether each call reads the next batch
+
+    @property
+    def linear_bytes(self) -> int | None:
+        """What a linearisation holds, as last seen; None for closed forms, made anew for little."""
+        return None
 
     @abstractmethod
     def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
@@ -149,6 +182,14 @@ class Oracle(ABC):
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
         """∇y g around (x, y), ready for products."""
 
+    def again(self, point: Inner, x: Tensor, rows: Rows) -> Callable[[Tensor], Linear]:
+        """How to linearise once more what a point, made here at x on these rows, has asked.
+
+        The same rows, and for losses that draw or have buffers the same draws and the buffers of
+        then, at any y: so ITD goes back over the very step that was taken.
+        """
+        return lambda y: self.linearize(x, y, rows)
+
     def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
         """The derivative by x that a covector stands for."""
         # x itself is what the losses see: a covector is a vector of x already.
@@ -157,6 +198,10 @@ class Oracle(ABC):
     def start(self, x: Tensor, y: Tensor, rows: Rows = None) -> Start:
         """Where the inner steps start: at y, unless the problem makes it depend on x."""
         return FixedStart(x, y)
+
+    def ridge(self, x: Tensor) -> RidgeTerm | None:
+        """What g has beside its rows, where the model knows it."""
+        return None
 
     def accelerate(self, plan: Plan[Any]) -> Any:
         """The outcome of a whole plan by a faster way; None leaves it to the plan's plain form."""
@@ -177,6 +222,11 @@ class Forwarding(Oracle):
         self.x_size, self.y_size = oracle.x_size, oracle.y_size
         self.inner_rows, self.outer_rows = oracle.inner_rows, oracle.outer_rows
         self.seed, self.dtype, self.device = oracle.seed, oracle.dtype, oracle.device
+        self.is_random, self.is_stream = oracle.is_random, oracle.is_stream
+
+    @property
+    def linear_bytes(self) -> int | None:
+        return self.oracle.linear_bytes
 
     def rows(self, rows: Rows) -> Rows:
         """The rows as the oracle inside knows them."""
@@ -190,6 +240,9 @@ class Forwarding(Oracle):
 
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
         return self.oracle.linearize(x, y, self.rows(rows))
+
+    def again(self, point: Inner, x: Tensor, rows: Rows) -> Callable[[Tensor], Linear]:
+        return self.oracle.again(point, x, self.rows(rows))
 
     def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
         return self.oracle.pull(x, covector, self.rows(rows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -20,6 +20,16 @@ class Price(NamedTuple):
     def __add__(self, other: Price) -> Price:  # type: ignore[override]
         # A tuple's + would join the two.
         return Price(*(a + b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def of_f(self) -> Price:
+        """What is asked of the outer loss."""
+        return Price(gc_f=self.gc_f)
+
+    @property
+    def of_g(self) -> Price:
+        """What is asked of the inner loss."""
+        return self._replace(gc_f=0)
 
 
 @dataclass(frozen=True)
@@ -80,10 +90,18 @@ class Counts(Record):
 
 
 class Tally:
-    """A running count."""
+    """A running count.
 
-    def __init__(self, start: Counts | None = None) -> None:
+    Args:
+        start: where it begins.
+        watch: called before each call; it may raise, to break off what asks.
+    """
+
+    def __init__(
+        self, start: Counts | None = None, watch: Callable[[], None] | None = None
+    ) -> None:
         given = start or Counts()
+        self._watch = watch
         # A list, not a record for each call: counting must not slow down single-sample steps.
         self._numbers = [given[f.name] for f in fields(Counts)]
 
@@ -91,6 +109,11 @@ class Tally:
     def counts(self) -> Counts:
         """What was paid so far."""
         return Counts(*self._numbers)
+
+    def look(self) -> None:
+        """Before each call and each plan: whoever watches may break off here."""
+        if self._watch is not None:
+            self._watch()
 
     def pay(self, bill: Iterable[tuple[Price, int]]) -> None:
         """The one place that counts: each call once, and once for each of its rows."""

@@ -7,7 +7,7 @@ other problem looks the same at each step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -42,17 +42,23 @@ class View(NamedTuple):
 
 
 class Views:
-    """The views of all outer steps, counted together."""
+    """The views of all outer steps, counted together; `watch` is called before each call."""
 
-    def __init__(self, problem: Problem, seed: int = 0, counts: Counts | None = None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        seed: int = 0,
+        counts: Counts | None = None,
+        watch: Callable[[], None] | None = None,
+    ) -> None:
         valid_seed("seed", seed)
-        self.oracle, self._tasks = make(problem, seed), problem.tasks
+        self.oracle, self._tasks, self._watch = make(problem, seed), problem.tasks, watch
         self.count_from(counts)
 
     def count_from(self, counts: Counts | None) -> None:
         """Restart the count from here."""
         # One tally for all views: the chunks of a step add to the same count.
-        self._tally = Tally(counts)
+        self._tally = Tally(counts, self._watch)
         self._all = CountingOracle(self.oracle, self._tally)
 
     @property
@@ -77,7 +83,8 @@ class Views:
     def bare(self, step: int) -> Oracle:
         """The same as a whole, uncounted: for looks that are no part of the method."""
         whole = self.at(step).whole
-        return whole.oracle if isinstance(whole, CountingOracle) else whole
+        inside = whole.oracle if isinstance(whole, CountingOracle) else whole
+        return inside if self._watch is None else CountingOracle(inside, Tally(watch=self._watch))
 
     def _shown(self, rows: Tensor) -> Oracle:
         return CountingOracle(SharedBatch(self.oracle, rows), self._tally)

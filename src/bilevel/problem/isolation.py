@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import islice
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bilevel.problem.identity.held import parts_of
+
+_MOST = 2000  # values that are looked at: losses may lead to all that a program holds
+_LEAVES = Tensor | np.ndarray | str | bytes | int | float | complex | ModuleType | None
 
 
 @contextmanager
@@ -54,14 +61,14 @@ def _seeded(device: torch.device, seed: int) -> Iterator[None]:
 
 
 def modules_of(*losses: Callable[..., Any]) -> list[nn.Module]:
-    """The modules that the losses are, close over or name, also as attributes of an object."""
-    found = {id(module): module for loss in losses for module in _reachable(loss, depth=3)}
-    return list(found.values())
-
-
-def _reachable(value: Any, depth: int) -> Iterator[nn.Module]:
-    if isinstance(value, nn.Module):
-        yield value
-    elif depth > 0:
-        for _, part in parts_of(value):
-            yield from _reachable(part, depth - 1)
+    """The modules that the losses are, close over or name, also in objects and containers."""
+    seen, ahead = dict[int, Any](), deque[Any](losses)  # the nearest first
+    while ahead and len(seen) < _MOST:
+        value = ahead.popleft()
+        if isinstance(value, _LEAVES) or id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if not isinstance(value, nn.Module):
+            with suppress(Exception):  # classes may do anything when they are asked
+                ahead.extend(part for _, part in islice(parts_of(value), _MOST))
+    return [value for value in seen.values() if isinstance(value, nn.Module)]

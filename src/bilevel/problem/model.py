@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bilevel.problem.constants import Known
 from bilevel.problem.parts import Part
+from bilevel.problem.peers import Peers
 
 
 class Model:
@@ -18,6 +19,14 @@ class Model:
     """
 
     renumbers = False  # whether the oracle of a part numbers its rows from zero
+
+    @property
+    def in_array_code(self) -> bool:
+        """Whether stretches of outer steps on it are soon compiled, with x in logarithms or logits.
+
+        Then one is a natural length for each entry of x.
+        """
+        return False
 
     def oracle(self, problem: Any, seed: int) -> object | None:
         """A `bilevel.oracles.Oracle`; None leaves the losses to automatic differentiation."""
@@ -37,6 +46,13 @@ class Model:
 
     def constants(self, x: Tensor, y: Tensor) -> Known:
         """Constants of the assumptions near (x, y) that are exact or bounds, by their letters."""
+        return {}
+
+    def joint_constants(self, x: Tensor, y: Tensor, peers: Peers) -> Known:
+        """`constants` of all rows, asked of the `part` of each process, with all of x and y.
+
+        None by default, as a part knows its own rows only: they are then estimated.
+        """
         return {}
 
     def good_step(self) -> float | None:

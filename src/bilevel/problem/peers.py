@@ -6,7 +6,7 @@ import io
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -36,9 +36,22 @@ class Peers(ABC):
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, to the same bits on each; it may overwrite the tensor."""
 
+    def mean(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Of floating-point tensors by name; whole numbers stay each process's own."""
+        if self.size == 1:
+            return tensors
+        return {
+            name: self.sum(t.clone()) / self.size if t.is_floating_point() else t
+            for name, t in tensors.items()
+        }
+
     @abstractmethod
     def largest(self, value: float) -> float:
         """The largest of all processes' numbers."""
+
+    def any(self, here: bool) -> bool:
+        """Whether it is so on any of the processes: all of them must take the same branch."""
+        return here if self.size == 1 else self.largest(float(here)) > 0
 
     @abstractmethod
     def told(self, content: Any) -> Any:

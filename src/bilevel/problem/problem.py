@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bilevel.arguments import instance, positive_integer
-from bilevel.problem.isolation import modules_of, untouched
+from bilevel.errors import quoted
+from bilevel.problem.chance import Chance
+from bilevel.problem.draws import Moment
+from bilevel.problem.isolation import modules_of
+from bilevel.problem.loaders import as_data
+from bilevel.problem.losses import Loss, LossError, Losses
 from bilevel.problem.model import Model
+from bilevel.problem.networks import Buffers, Networks
 from bilevel.problem.peers import Alone, Peers
-from bilevel.problem.sources import Rows, Source, as_source
+from bilevel.problem.sources import Source
 from bilevel.problem.structure import Structure, Variables
 
-Loss = Callable[..., Tensor]
+# Whether a loss draws is seen by the generator that all threads share: one at a time.
+_TRIAL = RLock()
 
 
 @dataclass(frozen=True)
@@ -41,11 +48,7 @@ class Tasks:
             positive_integer("chunk", self.chunk)
 
 
-class LossError(ValueError):
-    """A loss gave something other than one number."""
-
-
-class Problem:
+class Problem(Losses):
     """Minimise Φ(x) = f(x, y*(x)) over x, where y*(x) minimises g(x, ·).
 
     g must be strongly convex in y; add a ridge if it is not.
@@ -54,12 +57,16 @@ class Problem:
         outer: f. Called as f(x, y), or as f(x, y, batch) when there are outer data.
         inner: g, likewise with the inner data. A loss on a batch should be the mean over its
             rows (plus terms without data), so that its expectation is the loss on all rows.
-        x0, y0: where to start: each a tensor, or a dict, tuple or list of tensors. The losses
-            receive x and y in the same form. They are copied, never written to. y0 may also be a
-            differentiable function of x: a learned initialisation, for `MAML`.
-        outer_data, inner_data: None, or a tensor, an array, a CSR matrix, a tuple of them, or a
-            map-style Dataset. `batch.data` is what the data gave for some rows, and
-            `batch.index` the rows' numbers.
+        x0, y0: where to start: each a tensor, a module, or a dict, tuple or list of such. The
+            losses receive x and y in the same form, modules as modules to call. They are copied,
+            never written to. Of a module, all parameters that require a gradient are variables, or
+            those that `bilevel.parameters` chooses. y0 may also be a differentiable function of
+            x: a learned initialisation, for `MAML`.
+        outer_data, inner_data: None, or a tensor, an array, a CSR matrix, a tuple or dict of them,
+            a map-style Dataset, or a stream: a DataLoader, an IterableDataset, or a function
+            that makes an iterator of batches. `batch.data` is what the data gave for some rows,
+            and `batch.index` the rows' numbers. Of a stream each call of the loss sees the
+            next batch, whatever batch size a method asks for; it begins anew at its end.
         tasks: None, or how many rows an outer step sees, where rows are tasks with an inner and an
             outer part each (`Tasks`).
         model: None, or what is known of the losses (`bilevel.models`): a faster oracle, constants.
@@ -96,47 +103,40 @@ class Problem:
     ) -> None:
         for name, loss in (("outer", outer), ("inner", inner)):
             if not callable(loss):
-                raise TypeError(f"{name} must be a function, got {type(loss).__name__} {loss!r}")
+                raise TypeError(
+                    f"{name} must be a function, got {type(loss).__name__} {quoted(loss)}"
+                )
         if tasks is not None:
             instance("tasks", tasks, Tasks, "bilevel.Tasks(batch=16)")
         if model is not None:
             instance("model", model, Model, "an object of a subclass of bilevel.Model")
         self.outer, self.inner, self.tasks, self.model = outer, inner, tasks, model
-        self.start_of_y = y0 if callable(y0) else None
-        y0 = y0(x0) if callable(y0) else y0
-        self.x_structure, self.y_structure = Structure("x0", x0), Structure("y0", y0)
+        self.x_structure = Structure("x0", x0)
+        self.start_of_y = y0 if callable(y0) and not isinstance(y0, nn.Module) else None
+        if self.start_of_y is not None:
+            y0 = self.start_of_y(self.x_structure.unflatten(self.x_structure.flatten(x0)))
+        self.y_structure = Structure("y0", y0)
         self.dtype, self.device = self.x_structure.dtype, self.x_structure.device
         _check_same(self.x_structure, self.y_structure)
         self.x0, self.y0 = self.x_structure.point(x0), self.y_structure.point(y0)
-        self.outer_data = None if outer_data is None else as_source("outer_data", outer_data)
-        self.inner_data = None if inner_data is None else as_source("inner_data", inner_data)
+        self.outer_data = None if outer_data is None else as_data("outer_data", outer_data)
+        self.inner_data = None if inner_data is None else as_data("inner_data", inner_data)
         self.peers: Peers = Alone()
         self.whole_identity: dict[str, str] | None = None  # where the rows are spread
         if tasks is not None:
             _check_tasks(tasks, self.inner_data, self.outer_data)
+        modules = self.x_structure.modules | self.y_structure.modules
+        self.networks = Networks(modules) if modules else None
+        self.buffers = {} if self.networks is None else self.networks.buffers
         self._modules = modules_of(outer, inner)
-        with self.untouched(seed=0):
+        self.chance = Chance(self.device, ["torch"] * self.has_dropout())
+        self.moment = Moment(0, 0, self.buffers)
+        with _TRIAL, self.untouched(seed=0), self.chance.watched():
             self._try_losses()
 
-    def untouched(self, seed: int) -> AbstractContextManager[None]:
-        """Evaluate the losses inside: random draws are seeded, and no trace is left behind."""
-        return untouched(self._modules, self.device, seed)
-
-    def outer_loss(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        """f on flat x and y."""
-        x = x if self.x_structure.is_flat else self.x_structure.unflatten(x)
-        y = y if self.y_structure.is_flat else self.y_structure.unflatten(y)
-        data = self.outer_data
-        value = self.outer(x, y) if data is None else self.outer(x, y, data.batch(rows))
-        return value if type(value) is Tensor and not value.shape else _one_number("outer", value)
-
-    def inner_loss(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
-        """g on flat x and y."""
-        x = x if self.x_structure.is_flat else self.x_structure.unflatten(x)
-        y = y if self.y_structure.is_flat else self.y_structure.unflatten(y)
-        data = self.inner_data
-        value = self.inner(x, y) if data is None else self.inner(x, y, data.batch(rows))
-        return value if type(value) is Tensor and not value.shape else _one_number("inner", value)
+    def buffers_now(self) -> Buffers:
+        """As the calls so far have left them; of several processes, the mean."""
+        return self.peers.mean(self.moment.state())
 
     def start(self, x: Tensor, y: Tensor) -> Tensor:
         """y0 as a function of flat x, if it was given as one; else y."""
@@ -148,7 +148,8 @@ class Problem:
         sizes = {"x": self.x_structure.size, "y": self.y_structure.size}
         counts = [f"{name}: {n:,} number{'s' * (n != 1)}" for name, n in sizes.items()]
         for name, data in (("outer_data", self.outer_data), ("inner_data", self.inner_data)):
-            counts += [f"{name}: {len(data):,} rows"] if data is not None else []
+            if data is not None:
+                counts.append(f"{name}: {'a stream' if data.is_stream else f'{len(data):,} rows'}")
         return f"Problem({', '.join(counts)}, {self.dtype})"
 
     def _try_losses(self) -> None:
@@ -170,11 +171,12 @@ class Problem:
             raise ValueError(
                 "neither loss depends on x (as far as autograd sees): x0 needs no gradient, and "
                 "the hypergradient is zero. Use the x that the losses are given, and do not "
-                "detach it."
+                "detach it. If x is for rates of bilevel.updates.Learned alone, add 0 * x.sum() "
+                "to the outer loss."
             )
 
     def _try(self, name: str, data: Source | None, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
-        rows = None if data is None else torch.arange(min(len(data), 4))
+        rows = None if data is None or data.is_stream else torch.arange(min(len(data), 4))
         try:
             with torch.enable_grad():
                 value = loss(x, y, rows)
@@ -194,19 +196,12 @@ class Problem:
                 "data or the variables, so that all share one dtype."
             )
         if not torch.isfinite(value):
-            raise ValueError(f"the {name} loss is {value.item()} at x0, y0: start elsewhere")
+            lost = ", or a module uses a tensor that is no parameter or buffer (kept in a list?)"
+            raise ValueError(
+                f"the {name} loss is {value.item()} at x0, y0: start elsewhere"
+                + lost * (self.networks is not None)
+            )
         return value
-
-
-def _one_number(name: str, value: object) -> Tensor:
-    """A loss as a tensor without dimensions."""
-    if isinstance(value, Tensor) and value.numel() == 1:
-        return value.reshape(())
-    what = tuple(value.shape) if isinstance(value, Tensor) else repr(value)
-    raise LossError(
-        f"the {name} loss must return one number as a tensor, got {what}. "
-        "Reduce it, for example with .mean()."
-    )
 
 
 def _check_same(x: Structure, y: Structure) -> None:
@@ -220,7 +215,7 @@ def _check_same(x: Structure, y: Structure) -> None:
 
 
 def _check_tasks(tasks: Tasks, inner: Source | None, outer: Source | None) -> None:
-    rows = [None if data is None else len(data) for data in (inner, outer)]
+    rows = [None if data is None else data.count for data in (inner, outer)]
     if rows[0] is None or rows[0] != rows[1] or tasks.batch > rows[0]:
         raise ValueError(
             f"tasks.batch = {tasks.batch} rows of both losses' data: inner_data have {rows[0]} "

@@ -11,10 +11,10 @@ single samples, setting the generator for each role would take longer than their
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
-from threading import local
 from typing import Any, Literal
 
 import numpy as np
@@ -22,14 +22,14 @@ import torch
 from numpy.random import Generator, Philox
 from torch import Tensor
 
-from bilevel.arguments import positive_integer
+from bilevel.arguments import batch_size
+from bilevel.errors import quoted
+from bilevel.kernels.array_code import Block
+from bilevel.problem.blocks import Blocks, block_numbers
+from bilevel.problem.philox import APART, FEW, KEYS, PHILOX, below
 from bilevel.problem.sources import Rows
 
 Role = Literal["inner", "outer", "hessian", "cross", "curvature"]
-_KEYS = {"inner": 0, "outer": 1, "hessian": 2, "cross": 3, "truncation": 4, "curvature": 5}
-_SHARED = 6  # the key of what all roles share
-_FEW = 16  # numbers that each role has there
-_AHEAD = 16  # steps whose shared numbers are made at once
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class BatchSizes:
         for field in fields(self):
             size = getattr(self, field.name)
             if size is not None:
-                positive_integer(f"the batch size for {field.name!r} (None for all rows)", size)
+                batch_size(f"the batch size for {field.name!r} (None for all rows)", size)
 
     @property
     def samples_outside(self) -> bool:
@@ -76,9 +76,9 @@ class BatchSizes:
                     f"unknown batch roles {sorted(unknown)}; there are {sorted(known)}"
                 )
             return BatchSizes(**batch)
-        if isinstance(batch, str):
+        if batch is not None and not isinstance(batch, numbers.Real):
             raise ValueError(
-                f"batch must be a number of rows, sizes by role or None, got {batch!r}"
+                f"batch must be a number of rows, sizes by role or None, got {quoted(batch)}"
             )
         return _of_one_size(batch)
 
@@ -111,9 +111,9 @@ class Streams:
             "cross": inner_rows,
             "curvature": inner_rows,
         }
-        self._drawn = dict.fromkeys(_KEYS, 0)
+        self._drawn = dict.fromkeys((*KEYS, *APART), 0)
         self._shared: list[int] = []
-        self._used = dict.fromkeys(_KEYS, 0)
+        self._used = dict.fromkeys(KEYS, 0)
         self._found: dict[Hashable, float] = {}
 
     @property
@@ -144,6 +144,8 @@ class Streams:
         rows, size = self._rows[role], self.size(role, size)
         if size is None or rows is None:
             return None
+        if isinstance(size, Blocks):
+            return self._visits(role, rows, size, 1)[0]
         if size > rows:
             raise ValueError(
                 f"a batch of {size} rows was asked for role {role!r}, but the data have only "
@@ -157,6 +159,8 @@ class Streams:
     def batches(self, role: Role, size: int | None, count: int) -> list[Rows]:
         """`count` fresh batches at once, which is faster than one after another."""
         rows, size = self._rows[role], self.size(role, size)
+        if isinstance(size, Blocks) and rows is not None:
+            return [*self._visits(role, rows, size, count)]
         if size is None or rows is None or size * size > rows:
             return [self.rows(role, size) for _ in range(count)]
         if size == 1:
@@ -166,6 +170,19 @@ class Streams:
         while len(repeated := np.flatnonzero(_repeats(drawn))):  # few: it is small
             drawn[repeated] = generator.integers(rows, size=(len(repeated), size))
         return list(torch.from_numpy(drawn).unbind())
+
+    def block(self, role: Role, size: int | None) -> Block:
+        """A block of `size` successive rows, the last one perhaps shorter."""
+        total = self._rows[role]
+        if size is None or total is None:
+            return Block(None, 0, 1.0)
+        if isinstance(size, Blocks):
+            rows = self._visits(role, total, size, 1)[0]
+        else:
+            # A row is drawn, and with it its block: a short one comes up less often, and a mean
+            # over blocks has no bias.
+            rows = _successive(self._singles(role, total, 1)[0] // size, size, total)
+        return Block(rows, int(rows[0]) // size, len(rows) / total)
 
     def of_sizes(self, role: Role, sizes: Sequence[int | None]) -> list[Rows]:
         """Fresh batches of these sizes."""
@@ -177,24 +194,40 @@ class Streams:
         """A uniform integer from {0, ..., bound - 1}: where a truncated series ends."""
         return self._singles("truncation", bound, 1)[0]
 
+    def happens(self, probability: float) -> bool:
+        """Whether an event of this probability happens: a coin that all processes see alike."""
+        return self.below(2**53) < probability * 2**53
+
+    def normal(self, count: int, size: int) -> Tensor:
+        """`count` vectors of this many independent standard normal numbers, in double precision."""
+        return torch.from_numpy(self._generator("directions").standard_normal((count, size)))
+
     def _singles(self, role: str, bound: int, count: int) -> list[int]:
         """`count` uniform integers from {0, ..., bound - 1}."""
         first = self._used[role]
-        if first + count > _FEW:
+        if first + count > FEW:
             drawn: list[int] = self._generator(role).integers(bound, size=count).tolist()
             return drawn
         if not self._shared:
-            self._shared = _PHILOX.shared(*self._key)
+            self._shared = PHILOX.shared(*self._key)
         self._used[role] = first + count
-        at = _FEW * _KEYS[role] + first
-        # The upper half of the product with 64 random bits: uniform but for bound/2^64.
-        return [word * bound >> 64 for word in self._shared[at : at + count]]
+        at = FEW * KEYS[role] + first
+        return [below(word, bound) for word in self._shared[at : at + count]]
+
+    def _visits(self, role: Role, total: int, size: Blocks, count: int) -> list[Tensor]:
+        """The next `count` blocks of an order that changes with each pass over them."""
+        (seed, step), number = self._key, self._drawn[role]
+        self._drawn[role] += 1
+        places = np.arange(step * count, (step + 1) * count)
+        found = block_numbers(seed, (number, role), places, total, size)
+        return [_successive(i, size, total) for i in found.tolist()]
 
     def _generator(self, role: str) -> Generator:
         """For the next draw of a role, with room for 2^64 numbers."""
         seed, step = self._key
         number, self._drawn[role] = self._drawn[role], self._drawn[role] + 1
-        return _PHILOX.at(seed, (0, number, _KEYS[role], step))
+        key = APART[role] if role in APART else KEYS[role]
+        return PHILOX.at(seed, (0, number, key, step))
 
 
 def first_of(seed: int, rows: int | None, share: float) -> Rows:
@@ -209,33 +242,8 @@ def _order(seed: int, rows: int) -> np.ndarray[Any, Any]:
     return Generator(Philox(seed)).permutation(rows)
 
 
-class _Philox(local):
-    """One generator per thread, set to a key and a counter: a new one takes eight times as long."""
-
-    def __init__(self) -> None:
-        self._bits = Philox(key=0)
-        self._generator = Generator(self._bits)
-        self._state: Any = self._bits.state
-        self._ahead: tuple[tuple[int, int] | None, list[int]] = None, []
-
-    def at(self, key: int, counter: tuple[int, int, int, int]) -> Generator:
-        inner = self._state["state"]
-        inner["key"][:], inner["counter"][:] = (key % 2**64, key >> 64), counter
-        self._bits.state = self._state
-        return self._generator
-
-    def shared(self, seed: int, step: int) -> list[int]:
-        """The numbers of 64 random bits that the roles of a step share."""
-        size = _FEW * len(_KEYS)
-        window, place = divmod(step, _AHEAD)
-        if self._ahead[0] != (seed, window):
-            # A counter stands for four numbers.
-            self.at(seed, (window * _AHEAD * size // 4, 0, _SHARED, 0))
-            self._ahead = (seed, window), self._bits.random_raw(_AHEAD * size).tolist()
-        return self._ahead[1][place * size : (place + 1) * size]
-
-
-_PHILOX = _Philox()
+def _successive(block: int, size: int, total: int) -> Tensor:
+    return torch.arange(block * size, min((block + 1) * size, total))
 
 
 def _tensor(rows: list[int]) -> Tensor:

@@ -17,18 +17,19 @@ class Sharded(Problem):
 
     def __init__(self, whole: Problem, peers: Peers) -> None:
         self.__dict__.update(whole.__dict__)
-        self.peers = peers
+        self.peers, self.rank = peers, peers.rank
         # While all rows are here: later no process could tell whether the others have the same.
         self.whole_identity = identity_of_problem(whole)
         # Rows that are tasks are few, and both losses see the same: every process has them all.
         self.inner_part, self.outer_part = (
-            None if data is None or whole.tasks is not None else Part.of(len(data), peers)
+            None if data is None or whole.tasks or data.is_stream else Part.of(len(data), peers)
             for data in (whole.inner_data, whole.outer_data)
         )
         if whole.model is not None and self.inner_part and self.outer_part:
             self.model = whole.model.part(self.inner_part, self.outer_part)
-        self.inner_data = _part_of_data(whole.inner_data, self.inner_part)
-        self.outer_data = _part_of_data(whole.outer_data, self.outer_part)
+        self.has_part_of_model = self.model is not whole.model
+        self.inner_data = _part_of_data(whole.inner_data, self.inner_part, peers)
+        self.outer_data = _part_of_data(whole.outer_data, self.outer_part, peers)
 
 
 def shard(problem: Problem, peers: Peers | None = None) -> Problem:
@@ -63,7 +64,9 @@ def shard(problem: Problem, peers: Peers | None = None) -> Problem:
         raise ValueError("the problem is sharded already")
     peers = Group() if peers is None else peers
     for name, data in (("inner_data", problem.inner_data), ("outer_data", problem.outer_data)):
-        if data is not None and problem.tasks is None and len(data) < peers.size:
+        if data is None or problem.tasks or data.is_stream:
+            continue
+        if len(data) < peers.size:
             raise ValueError(
                 f"{name} has {len(data)} rows, fewer than the {peers.size} processes: start fewer"
             )
@@ -75,6 +78,7 @@ class _PartOfData(Source):
 
     def __init__(self, data: Source, part: Part) -> None:
         self._part, self._held = part, data.part(part.first, part.end)
+        self.is_fixed = self._held.is_fixed
 
     def __len__(self) -> int:
         return self._part.total
@@ -88,5 +92,7 @@ class _PartOfData(Source):
         return super().batch(rows)
 
 
-def _part_of_data(data: Source | None, part: Part | None) -> Source | None:
+def _part_of_data(data: Source | None, part: Part | None, peers: Peers) -> Source | None:
+    if data is not None and data.is_stream:
+        return data.for_rank(peers.rank, peers.size)  # each process its own batches
     return data if data is None or part is None else _PartOfData(data, part)

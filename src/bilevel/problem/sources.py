@@ -18,6 +18,7 @@ import scipy  # its parts are loaded when first used
 import torch
 from torch import Tensor
 
+from bilevel.errors import quoted
 from bilevel.problem.stored.base import StoredRows
 from bilevel.problem.stored.conversion import all_finite
 from bilevel.problem.stored.npy import NpyRows
@@ -38,6 +39,22 @@ class Batch:
 
 class Source(ABC):
     """Data with numbered rows."""
+
+    is_fixed = True  # whether the same rows are the same data whenever they are read
+    is_stream = False  # whether it gives batch after batch, by `at`, and no rows by number
+
+    @property
+    def count(self) -> int | None:
+        """How many rows there are; None for a stream."""
+        return None if self.is_stream else len(self)
+
+    def at(self, number: int, seed: int) -> Batch:
+        """Of a stream, the batch of this number, from 0."""
+        raise NotImplementedError(f"{type(self).__name__} is no stream")
+
+    def for_rank(self, rank: int, size: int) -> Source:
+        """Of a stream, the batches of one of several processes."""
+        raise NotImplementedError(f"{type(self).__name__} is no stream")
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -64,6 +81,7 @@ class _Window(Source):
 
     def __init__(self, source: Source, first: int, end: int) -> None:
         self._source, self._first, self._size = source, first, end - first
+        self.is_fixed = source.is_fixed
 
     def __len__(self) -> int:
         return self._size
@@ -93,6 +111,9 @@ def _source(name: str, data: Any) -> Source:
         return _TupleSource(name, [as_source(f"{name}[{i}]", part) for i, part in enumerate(data)])
     if (stored := as_stored(data)) is not None:
         return _StoredSource(stored)
+    if isinstance(data, Mapping):
+        parts = {key: as_source(f"{name}[{quoted(key)}]", part) for key, part in data.items()}
+        return _DictSource(name, parts)
     if isinstance(data, np.ndarray):
         return _TensorSource(name, as_tensor(data))
     if isinstance(data, Tensor):
@@ -100,11 +121,11 @@ def _source(name: str, data: Any) -> Source:
     if scipy.sparse.issparse(data):
         return _CSRSource(name, torch_csr(scipy.sparse.csr_array(data)))
     numbered = isinstance(data, Sized) and hasattr(data, "__getitem__")
-    if numbered and not isinstance(data, str | Mapping):
+    if numbered and not isinstance(data, str):
         return _DatasetSource(name, cast(_MapStyle, data))
     raise TypeError(
-        f"{name} must be a tensor, an array, a CSR matrix, stored rows, a tuple of them, or a "
-        f"map-style Dataset with __len__ and __getitem__; got {type(data).__name__}"
+        f"{name} must be a tensor, an array, a CSR matrix, stored rows, a tuple or dict of them, a "
+        f"Dataset, a DataLoader or a function that makes batches; got {type(data).__name__}"
     )
 
 
@@ -160,6 +181,7 @@ class _TupleSource(Source):
                 "made of row i of each"
             )
         self.name, self.parts = name, parts
+        self.is_fixed = all(part.is_fixed for part in parts)
 
     def __len__(self) -> int:
         return len(self.parts[0])
@@ -169,6 +191,19 @@ class _TupleSource(Source):
 
     def rows(self, rows: Rows) -> tuple[Any, ...]:
         return tuple(part.rows(rows) for part in self.parts)
+
+
+class _DictSource(_TupleSource):
+    def __init__(self, name: str, parts: Mapping[str, Source]) -> None:
+        super().__init__(name, list(parts.values()))
+        self._keys = list(parts)
+
+    def part(self, first: int, end: int) -> Source:
+        parts = [part.part(first, end) for part in self.parts]
+        return _DictSource(self.name, dict(zip(self._keys, parts, strict=True)))
+
+    def rows(self, rows: Rows) -> Any:
+        return dict(zip(self._keys, super().rows(rows), strict=True))
 
 
 class _StoredSource(Source):
@@ -188,6 +223,8 @@ class _StoredSource(Source):
 
 
 class _DatasetSource(Source):
+    is_fixed = False  # a user's code makes them, which may augment at random
+
     def __init__(self, name: str, data: _MapStyle) -> None:
         self.name, self.data = name, data
 

@@ -6,17 +6,33 @@ the user's tensors lie in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-Variables = Any  # a tensor, or a dict / tuple / list of such
+from bilevel.errors import quoted
+from bilevel.numerics.large_pages import empty_like
+from bilevel.problem.networks import Parameters, as_parameters
+
+Variables = Any  # a tensor, a module, or a dict / tuple / list of such
+
+
+class _Module(NamedTuple):
+    """In a skeleton, where a module stands, and the names of its variables."""
+
+    path: str
+    names: tuple[str, ...]
+
+
+def _named(module: _Module, tensors: list[Tensor]) -> Any:
+    return dict(zip(module.names, tensors, strict=True))
 
 
 class Structure:
-    """How a tensor, or a dict, tuple or list of tensors, lies in one flat vector.
+    """How a tensor, a module, or a dict, tuple or list of such, lies in one flat vector.
 
     Example:
         >>> structure = Structure("x0", {"w": torch.ones(2, 2), "b": torch.zeros(2)})
@@ -31,13 +47,14 @@ class Structure:
         self.name = name
         named = list(_leaves(name, example))
         if not named:
-            raise ValueError(f"{name} holds no tensor: {example!r}")
+            raise ValueError(f"{name} holds no tensor: {quoted(example)}")
         for path, leaf in named:
             _check_leaf(path, leaf)
         self.dtype, self.device = named[0][1].dtype, named[0][1].device
         for path, leaf in named:
             _check_alike(path, leaf, named[0][0], self.dtype, self.device)
-        self._skeleton = _skeleton(example)
+        self._skeleton = _skeleton(name, example)
+        self.modules = dict(_modules(name, example))
         self._paths = [path for path, _ in named]
         self._shapes = [leaf.shape for _, leaf in named]
         self._sizes = [leaf.numel() for _, leaf in named]
@@ -49,7 +66,7 @@ class Structure:
 
     def flatten(self, value: Variables) -> Tensor:
         """A fresh flat copy of `value`, which must have this structure."""
-        named = list(_leaves(self.name, value))
+        named = list(_leaves(self.name, _unpacked(value, self._skeleton)))
         if [path for path, _ in named] != self._paths:
             raise ValueError(
                 f"{self.name} was given as {self._paths}, but now as {[path for path, _ in named]}"
@@ -65,6 +82,10 @@ class Structure:
         """`flatten` for a value that the library made: unchecked, and differentiable."""
         return torch.cat([leaf.reshape(-1) for _, leaf in _leaves(self.name, value)])
 
+    def tensors(self, value: Variables) -> list[Tensor]:
+        """The tensors of a value of this structure as they are, with their graphs."""
+        return [leaf for _, leaf in _leaves(self.name, value)]
+
     def point(self, value: Variables) -> Tensor:
         """`flatten`, for a point that the user gives: its numbers must be finite."""
         flat = self.flatten(value)
@@ -72,18 +93,45 @@ class Structure:
         return flat
 
     def unflatten(self, flat: Tensor) -> Variables:
-        """Views of `flat` in the user's structure; differentiable."""
+        """Views of `flat` in the user's structure; differentiable. A module's are a dict."""
+        return self.build(self.views(flat))
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """The user's tensors, one after another, as views of `flat`; differentiable."""
+        if self.is_flat:
+            return [flat]
         if self._skeleton is None:
-            return flat.view(self._shapes[0])
+            return [flat.view(self._shapes[0])]
         parts = torch.split(flat, self._sizes)
-        views = (part.view(shape) for part, shape in zip(parts, self._shapes, strict=True))
-        return _rebuild(self._skeleton, views)
+        return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+    def leaves(self, flat: Tensor) -> list[Tensor]:
+        """The same as autograd's leaves, in `flat`'s own memory: it must not change meanwhile."""
+        return [view.requires_grad_() for view in self.views(flat.detach())]
+
+    def build(
+        self, tensors: Sequence[Tensor], module: Callable[[_Module, list[Tensor]], Any] = _named
+    ) -> Variables:
+        """The user's structure, made of these tensors; `module` makes the modules in it."""
+        if self._skeleton is None:
+            return tensors[0]
+        return _rebuild(self._skeleton, iter(tensors), module)
+
+    def flat(self, tensors: Sequence[Tensor], like: Tensor) -> Tensor:
+        """A vector like another one from these tensors, detached."""
+        if len(tensors) == 1:
+            return tensors[0].detach().reshape(-1)
+        # `reshape`, as the gradients of convolutions are not contiguous.
+        parts = [tensor.detach().reshape(-1) for tensor in tensors]
+        return torch.cat(parts, out=empty_like(like))
 
 
 def _leaves(path: str, value: Variables) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
+    given = as_parameters(value)
+    value = value if given is None else given.chosen
+    if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _leaves(f"{path}[{key!r}]", item)
+            yield from _leaves(f"{path}[{quoted(key)}]", item)
     elif isinstance(value, tuple | list):
         for number, item in enumerate(value):
             yield from _leaves(f"{path}[{number}]", item)
@@ -91,30 +139,55 @@ def _leaves(path: str, value: Variables) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _skeleton(value: Variables) -> Any:
+def _modules(path: str, value: Variables) -> Iterator[tuple[str, Parameters]]:
+    if (given := as_parameters(value)) is not None:
+        yield path, given
+    elif isinstance(value, dict | tuple | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _modules(f"{path}[{quoted(key)}]", item)
+
+
+def _skeleton(path: str, value: Variables) -> Any:
     """The containers of `value` with every tensor replaced by None."""
+    if (given := as_parameters(value)) is not None:
+        return _Module(path, tuple(given.chosen))
     if isinstance(value, dict):
-        return {key: _skeleton(item) for key, item in value.items()}
+        return {key: _skeleton(f"{path}[{quoted(key)}]", item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        items = [_skeleton(item) for item in value]
+        items = [_skeleton(f"{path}[{number}]", item) for number, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
     return None
 
 
-def _rebuild(skeleton: Any, views: Iterator[Tensor]) -> Variables:
+def _rebuild(skeleton: Any, tensors: Iterator[Tensor], module: Callable[..., Any]) -> Variables:
+    if isinstance(skeleton, _Module):
+        return module(skeleton, [next(tensors) for _ in skeleton.names])
     if isinstance(skeleton, dict):
-        return {key: _rebuild(item, views) for key, item in skeleton.items()}
+        return {key: _rebuild(item, tensors, module) for key, item in skeleton.items()}
     if isinstance(skeleton, tuple | list):
-        items = [_rebuild(item, views) for item in skeleton]
+        items = [_rebuild(item, tensors, module) for item in skeleton]
         return tuple(items) if isinstance(skeleton, tuple) else items
-    return next(views)
+    return next(tensors)
+
+
+def _unpacked(value: Variables, skeleton: Any) -> Variables:
+    """A module, in the place of one, as those of its parameters that are variables."""
+    if isinstance(skeleton, _Module) and isinstance(value, torch.nn.Module):
+        named = dict(value.named_parameters())
+        return {name: named[name] for name in skeleton.names if name in named}
+    if isinstance(skeleton, dict) and isinstance(value, dict):
+        return {key: _unpacked(item, skeleton.get(key)) for key, item in value.items()}
+    plain = isinstance(skeleton, tuple | list) and not isinstance(skeleton, _Module)
+    if plain and isinstance(value, tuple | list) and len(value) == len(skeleton):
+        return [_unpacked(*pair) for pair in zip(value, skeleton, strict=True)]
+    return value
 
 
 def _check_leaf(path: str, leaf: Any) -> None:
     if not isinstance(leaf, Tensor):
         raise TypeError(
-            f"{path} must be a tensor, or a dict, tuple or list of tensors; "
-            f"got {type(leaf).__name__} {leaf!r}"
+            f"{path} must be a tensor, a module, or a dict, tuple or list of such; "
+            f"got {type(leaf).__name__} {quoted(leaf)}"
         )
     if not leaf.is_floating_point():
         raise ValueError(
@@ -129,7 +202,8 @@ def _check_leaf(path: str, leaf: Any) -> None:
     if leaf.layout != torch.strided:
         raise ValueError(f"{path} has layout {leaf.layout}: variables must be dense tensors")
     if not leaf.is_meta:  # meta tensors hold no values
-        _check_finite(path, leaf)
+        with suppress(RuntimeError):  # and inside a vmap they cannot be looked at
+            _check_finite(path, leaf)
 
 
 def _check_finite(path: str, leaf: Tensor) -> None:

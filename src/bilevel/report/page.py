@@ -59,11 +59,11 @@ class Page:
             page=self,
             kind=_kind,
             plot_data=lambda plots: Markup(_plot_data(plots)),
-            colours=Markup(_inert_json(_colours())),
+            colours=Markup(inert_json(_colours())),
             themes={"light": palette.LIGHT_THEME, "dark": palette.DARK_THEME},
             style=Markup(_asset("page.css")),
             scripts=[Markup(script) for script in scripts],
-            script_sources=" ".join(_source_hash(script) for script in scripts),
+            script_sources=" ".join(source_hash(script) for script in scripts),
             version=bilevel.__version__,
         )
 
@@ -86,7 +86,8 @@ def _kind(block: Block) -> str:
     return type(block).__name__
 
 
-def _source_hash(script: str) -> str:
+def source_hash(script: str) -> str:
+    """A script as a content security policy names it."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"'sha256-{digest}'"
 
@@ -108,10 +109,10 @@ def _plot_data(plots: Plots) -> str:
         for view in views.values():
             view["layout"].pop("template", None)  # the page has a theme of its own
         panels.append(views)
-    return _inert_json(panels, PlotlyJSONEncoder)
+    return inert_json(panels, PlotlyJSONEncoder)
 
 
-def _inert_json(value: Any, encoder: type[json.JSONEncoder] = json.JSONEncoder) -> str:
+def inert_json(value: Any, encoder: type[json.JSONEncoder] = json.JSONEncoder) -> str:
     """JSON that cannot end the script element that it stands in."""
     text = json.dumps(value, cls=encoder, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")

@@ -1,22 +1,42 @@
-"""Which method runs when none is named, or one without a number."""
+"""Which method runs when none is named, or one without a number; and why."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from bilevel.algorithms.contract import Algorithm
-from bilevel.algorithms.registry import named
+from bilevel.algorithms.judged import Judged
+from bilevel.algorithms.paced_saba import PacedSABA
+from bilevel.algorithms.registry import named, registry
 from bilevel.problem.problem import Problem
 
 _MANY = 400  # rows: as many as the first sample has
+_VERY_MANY = 20_000  # rows, from which on what is compiled soon pays
 # Without numbers these stand for the quasi-Newton form of the same differentiation.
 _WITHOUT_NUMBERS = {"aid-bio": "aid-qn", "hoag": "aid-qn"}
+
+
+class Choice(NamedTuple):
+    """A method, and why it is taken."""
+
+    method: Algorithm
+    why: str
+
+    def __str__(self) -> str:
+        return f"{type(self.method).__name__}: {self.why}"
 
 
 def chosen(problem: Problem, algorithm: Algorithm | None = None) -> Algorithm:
     """The method that `minimize(problem, algorithm)` runs.
 
-    With no method given: `AnchoredAID` for sums of 400 rows or more, else `AIDQN`. `AIDBiO()`
-    and `HOAG()` without a single number are `AIDQN()`. Where each step has tasks of its own, whose
-    Φ cannot be compared from step to step, the method is `AIDBiO()` as a double loop.
+    With no method given: `AnchoredAID` for sums of 400 rows or more, else `AIDQN`; and from 20,000
+    rows on compiled stretches of SABA first (`bilevel.algorithms.paced_saba`), where the model is a
+    linear one of one column, with dense rows, whose penalties x holds. `AIDBiO()`
+    and `HOAG()` without a single number are `AIDQN()`. Any other method of the library without a
+    number takes its own steps with sizes that are measured, in chapters that Φ judges
+    (`bilevel.algorithms.judged`). Where Φ cannot be compared from step to step, since the steps
+    have tasks of their own or rows come as a stream, a method is taken as it is; by default
+    `AIDBiO()` as a double loop for tasks, and `StocBiO()` for streams.
 
     Example:
         >>> import torch, bilevel
@@ -25,15 +45,69 @@ def chosen(problem: Problem, algorithm: Algorithm | None = None) -> Algorithm:
         ...     x0=torch.ones(1), y0=torch.zeros(1))
         >>> type(bilevel.chosen(problem)).__name__
         'AIDQN'
+        >>> type(bilevel.chosen(problem, bilevel.algorithms.SOBA())).__name__
+        'Judged'
         >>> bilevel.chosen(problem, bilevel.algorithms.AIDBiO(cg_steps=5)).cg_steps
         5
     """
+    return choice(problem, algorithm).method
+
+
+def recommend(problem: Problem) -> str:
+    """Which method `minimize(problem)` takes, and why: what `Result.chosen` says after a run.
+
+    docs/which-method.md has the table behind it.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: (y**2).sum(), inner=lambda x, y: ((y - x) ** 2).sum(),
+        ...     x0=torch.ones(1), y0=torch.zeros(1))
+        >>> bilevel.recommend(problem).partition(", ")[0]
+        'AIDQN: no rows to sample'
+    """
+    return str(choice(problem))
+
+
+def choice(problem: Problem, algorithm: Algorithm | None = None) -> Choice:
+    """`chosen`, with the reason."""
+    asked = "as it was asked for"
     if problem.tasks is not None:
-        return algorithm or named("aid-bio").algorithm()
+        why = "each step has tasks of its own, so that Φ cannot be compared from step to step"
+        return Choice(algorithm or named("aid-bio").algorithm(), asked if algorithm else why)
+    both = [data for data in (problem.inner_data, problem.outer_data) if data is not None]
+    if any(data.is_stream for data in both):
+        why = "rows come as a stream, of which there is no whole to solve on"
+        return Choice(algorithm or named("stocbio").algorithm(), asked if algorithm else why)
     if algorithm is None:
-        rows = [len(data) for data in (problem.inner_data, problem.outer_data) if data is not None]
-        return named("anchored-aid" if max(rows, default=0) >= _MANY else "aid-qn").algorithm()
-    for name, meant in _WITHOUT_NUMBERS.items():
-        if algorithm == named(name).algorithm():
-            return named(meant).algorithm()
-    return algorithm
+        return _by_rows(problem, [len(data) for data in both])
+    for name, entry in registry().items():
+        if type(algorithm) is entry.algorithm and algorithm == entry.algorithm():
+            return _without_numbers(name, algorithm)
+    return Choice(algorithm, "as it was asked for, with its numbers")
+
+
+def _by_rows(problem: Problem, rows: list[int]) -> Choice:
+    most = max(rows, default=0)
+    if most < _MANY:
+        few = f"there are only {most} rows" if most else "no rows to sample"
+        solves = "so each step solves the inner problem and the linear system accurately"
+        return Choice(named("aid-qn").algorithm(), f"{few}, {solves}; it needs no number")
+    many = f"there are {most:,} rows"
+    model, weighs_rows = problem.model, len(problem.x0) >= max(rows)
+    fast = model is not None and model.in_array_code and problem.peers.size == 1
+    if most >= _VERY_MANY and fast and not weighs_rows:
+        why = "and the model is in array code: SABA runs in compiled stretches, judged by Φ on all"
+        return Choice(PacedSABA(), f"{many}, {why} rows, and AnchoredAID ends it; no number needed")
+    why = "so it moves on small samples that are corrected by looks at many rows"
+    return Choice(named("anchored-aid").algorithm(), f"{many}, {why}; it needs no number")
+
+
+def _without_numbers(name: str, algorithm: Algorithm) -> Choice:
+    if name in _WITHOUT_NUMBERS:
+        found = named(_WITHOUT_NUMBERS[name]).algorithm()
+        return Choice(found, f"{name} without a number is its quasi-Newton form")
+    # Without `sized` a method finds its own numbers already.
+    if algorithm.sized({}) is None:
+        return Choice(algorithm, "it finds its own numbers")
+    return Choice(Judged(method=algorithm), f"{name} without a number, in chapters that Φ judges")

@@ -8,6 +8,7 @@ from typing import Any
 
 from bilevel.algorithms.contract import Report, State
 from bilevel.oracles.prices import Counts
+from bilevel.problem.problem import Problem
 from bilevel.record import Record
 
 
@@ -44,6 +45,11 @@ def in_words(report: Report) -> dict[str, str | int | float | None]:
     }
 
 
+def record_of(step: int, seconds: float, report: Report, counts: Counts) -> HistoryRecord:
+    """What a step has to say, without what is evaluated."""
+    return HistoryRecord(step, seconds, None, report.norm, {}, counts, in_words(report))
+
+
 @dataclass(frozen=True)
 class Past:
     """What lies behind a run that is to continue: give it to `minimize(..., after=...)`.
@@ -59,3 +65,13 @@ class Past:
     seconds: float = 0.0
     counts: Counts = field(default_factory=Counts)
     history: Sequence[HistoryRecord] = ()
+
+
+def check_fit(problem: Problem, state: State) -> None:
+    """Raise ValueError unless the state may be one of this problem's."""
+    sizes, fit = [len(state.x), len(state.y)], [len(problem.x0), len(problem.y0)]
+    if sizes != fit:
+        raise ValueError(
+            f"the state's x and y have {sizes} numbers, the problem's {fit}: continue with the "
+            "problem that the state comes from"
+        )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from bilevel.algorithms.contract import Algorithm, State
@@ -15,7 +17,7 @@ from bilevel.runs.agreement import check_agreement
 from bilevel.runs.checkpoints.identity import identity_of_run
 from bilevel.runs.checkpoints.keeper import keeper_in
 from bilevel.runs.checkpoints.saved import Saved
-from bilevel.runs.choice import chosen
+from bilevel.runs.choice import choice
 from bilevel.runs.history import Past
 from bilevel.runs.limits import Limits
 from bilevel.runs.progress import Callback as Callback
@@ -34,7 +36,7 @@ def minimize(
     metrics: Mapping[str, Metric] | None = None,
     tol: float | None = None,
     seconds: float | None = None,
-    evaluate_every: int = 1,
+    evaluate_every: int | None = None,
     state: State | None = None,
     after: Past | None = None,
     checkpoint: str | Path | None = None,
@@ -55,8 +57,14 @@ def minimize(
         tol: stop when the hypergradient's norm is at most this. When the estimate says so, the
             solves are repeated accurately at that x, and the run ends as converged if they agree;
             else it goes on, or ends as doubtful, with the reason.
-        seconds: stop when the steps have taken this long, evaluation excluded.
-        evaluate_every: n evaluates f and the metrics at every n-th step, and at the last.
+        seconds: stop when the steps have taken this long, evaluation excluded. The clock is looked
+            at before each call of the oracle: a step that is too slow is broken off, and the run
+            stands where it stood before it.
+        evaluate_every: n evaluates f and the metrics at every n-th step, and at the last. By
+            default every step, or for many outer rows without a closed form so seldom that it
+            takes about a tenth of the work; elsewhere `outer_value` is None. From 20 on, methods in
+            array code (SOBA, SABA, ...) take the steps in between in one go, where there are no
+            callbacks: the history then has the evaluated steps alone, and `tol` is compared there.
         state: continue from the state of an earlier run (`result.state`), with the same seed. The
             history, the counts and the seconds start again from zero.
         after: continue an earlier run (`result.past`), with the same seed. The history, the
@@ -90,10 +98,20 @@ def minimize(
     instance("problem", problem, Problem, "bilevel.Problem(...)")
     if algorithm is not None:
         instance("algorithm", algorithm, Algorithm, "bilevel.algorithms.AIDBiO()")
-    algorithm = chosen(problem, algorithm)
-    instance("metrics", metrics or {}, Mapping, "{'name': function of x and y}")
+    why = choice(problem, algorithm)
+    algorithm = why.method
+    metrics = {} if metrics is None else metrics
+    instance("metrics", metrics, Mapping, "{'name': function of x and y}")
     instance("callbacks", callbacks, Iterable, "[function of a Progress]")
+    if checkpoint is not None:
+        instance("checkpoint", checkpoint, str | os.PathLike, "'folder'")
+    instance("clock", clock, Callable, "time.perf_counter")
+    for name, value, kind in (("state", state, State), ("after", after, Past)):
+        if value is not None:
+            instance(name, value, kind, f"result.{'past' if kind is Past else name}")
     natural("seed", seed)
+    if evaluate_every is not None:
+        positive_integer("evaluate_every", evaluate_every)
     non_negative("checkpoint_every", checkpoint_every)
     if state is not None and after is not None:
         raise ValueError("give state or after, not both: after has a state of its own")
@@ -104,12 +122,12 @@ def minimize(
         limits=Limits(steps, tol, seconds),
         seed=seed,
         callbacks=list(callbacks),
-        metrics=metrics or {},
-        evaluate_every=positive_integer("evaluate_every", evaluate_every),
+        metrics=metrics,
+        evaluate_every=evaluate_every,
         clock=clock,
         is_kept=checkpoint is not None,
     )
-    fresh = Saved(given or run.start(), run.memories())
+    fresh = Saved(run.start() if given is None else given, run.memories())
 
     # A function: digests of the data are computed only if there is a folder to compare with.
     def identity() -> dict[str, str]:
@@ -142,4 +160,4 @@ def minimize(
             # Also at the end, so that a second call gives the result at once.
             if status is not None or keeper.is_due():
                 keeper.keep(run.saved(status))
-    return run.result(status)
+    return replace(run.result(status), chosen=str(why))

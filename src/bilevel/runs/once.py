@@ -10,13 +10,19 @@ from bilevel.arguments import instance, natural
 from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
+from bilevel.hypergradients.finite_differences import FiniteDifferences
 from bilevel.numerics.vectors import norm
 from bilevel.oracles import Counts, Oracle, Views
+from bilevel.oracles.differences import Differenced
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
 from bilevel.record import Record
 from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
 from bilevel.solvers.inner.newton_cg import NewtonCG
+from bilevel.solvers.linear.cg import if_known
+
+# Learned penalties of e^50 stand beside small ones: without their diagonal CG would stall.
+_NEWTON = NewtonCG(preconditioner=if_known)
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def solve_inner(
     flat = problem.x_structure.point(x)
     start = problem.y0.clone() if y is None else problem.y_structure.point(y)
     with problem.untouched(seed):
-        found = (inner or NewtonCG()).solve(oracle, flat, start, oracle.streams(0))
+        found = (inner or _NEWTON).solve(oracle, flat, start, oracle.streams(0))
         # On all rows, whatever batches the solver has drawn.
         size = norm(oracle.inner(flat, found.y).gradient())
     return Inner(problem.y_structure.unflatten(found.y), size, str(found.status), found.steps)
@@ -114,7 +120,8 @@ def hypergradient(
         estimate = _estimate(oracle, flat_x, flat_y, method or AID(), inner)
         # Before the diagnostics below, which are no part of the estimate.
         counts = views.counts
-        residual, inner_gradient_norm = _diagnose(oracle, flat_x, estimate)
+        measured = Differenced(oracle) if isinstance(method, FiniteDifferences) else oracle
+        residual, inner_gradient_norm = _diagnose(measured, flat_x, estimate)
     return Hypergradient(
         value=problem.x_structure.unflatten(estimate.value),
         y=problem.y_structure.unflatten(estimate.inner.y),
@@ -130,12 +137,19 @@ def _estimate(
     oracle: Oracle, x: Tensor, y: Tensor, method: Differentiation, inner: InnerSolver | None
 ) -> Estimate:
     instance("method", method, Differentiation, "bilevel.AID() or bilevel.ITD()")
-    streams = oracle.streams(0)
     if inner is not None:
-        return method.estimate(oracle, Stand(x, y), inner, streams)
+        return method.estimate(oracle, Stand(x, y), inner, oracle.streams(0))
+    return estimate_at(oracle, x, y, method)
+
+
+def estimate_at(oracle: Oracle, x: Tensor, y: Tensor, method: Differentiation) -> Estimate:
+    """∇Φ(x), with y as it is."""
+    if isinstance(method, FiniteDifferences):
+        return estimate_at(Differenced(oracle), x, y, method.method)
     # Implicit methods take any y as it is; only the others need steps to differentiate.
     if isinstance(method, AID | AccurateAID):
-        return method.at(oracle, x, InnerSolution(y, InnerStatus.STEP_LIMIT, 0), None, streams)
+        solved = InnerSolution(y, InnerStatus.STEP_LIMIT, 0)
+        return method.at(oracle, x, solved, None, oracle.streams(0))
     raise ValueError(
         f"{type(method).__name__} differentiates inner steps: say which, for example "
         "inner=bilevel.inner.GradientDescent(steps=20, lr=0.1)"

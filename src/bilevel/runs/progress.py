@@ -59,3 +59,8 @@ class StatefulCallback(ABC):
     @abstractmethod
     def remember(self, memory: dict[str, Any]) -> None:
         """Restore what `memory` returned."""
+
+
+def says_stop(answer: Any) -> bool:
+    """True in any of its forms: numpy's, a tensor's, 1."""
+    return answer is not None and bool(answer)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from bilevel.algorithms.contract import State
+from bilevel.errors import UserError
 from bilevel.oracles.prices import Counts
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
@@ -19,9 +21,9 @@ class Result(Record):
     """The end of a run.
 
     Args:
-        x, y: in the user's structures, detached. Of a run that converged, the x whose
-            hypergradient was found small, and y at that x; of one that diverged, the best point
-            that was seen, at worst the start.
+        x, y: in the user's structures, detached; of a module, its variables by name. Of a run that
+            converged, the x whose hypergradient was found small, and y at that x; of one that
+            diverged, the best point that was seen, at worst the start.
         status: how the run ended.
         message: the same in a sentence, with what to try.
         history: a record for each outer step.
@@ -29,6 +31,7 @@ class Result(Record):
         seconds: how long all steps took, without evaluation, metrics and callbacks.
         state: where the run stands, and can continue from.
         problem: what was solved.
+        chosen: which method ran, and why: `bilevel.recommend` says the same beforehand.
     """
 
     x: Variables
@@ -40,6 +43,7 @@ class Result(Record):
     seconds: float
     state: State
     problem: Problem = field(repr=False)
+    chosen: str = field(default="", repr=False)
 
     @property
     def past(self) -> Past:
@@ -60,6 +64,34 @@ class Result(Record):
         # Without those of a step that diverged: a run goes on from its last good step.
         counts = self.history[-1].counts if self.history else self.counts
         return Past(self.state, self.seconds, counts, self.history)
+
+    def x_module(self) -> Any:
+        """x as it was given, with modules in it as trained copies, buffers and all."""
+        return self._with_modules(0, "x")
+
+    def y_module(self) -> Any:
+        """y as it was given, with modules in it as trained copies, buffers and all.
+
+        Example:
+            >>> import torch, bilevel
+            >>> net = torch.nn.Linear(1, 1, bias=False)
+            >>> problem = bilevel.Problem(
+            ...     outer=lambda x, y: (y(torch.ones(1, 1)) - 1).square().sum(),
+            ...     inner=lambda x, y: (y(torch.ones(1, 1)) - 2 * x).square().sum(),
+            ...     x0=torch.zeros(1), y0=net)
+            >>> algorithm = bilevel.algorithms.AIDBiO(inner_steps=20, inner_lr=0.25, outer_lr=0.1)
+            >>> bilevel.minimize(problem, algorithm, steps=50).y_module().weight.round(decimals=3)
+            tensor([[1.]], grad_fn=<RoundBackward1>)
+        """
+        return self._with_modules(1, "y")
+
+    def _with_modules(self, which: int, name: str) -> Any:
+        problem = self.problem
+        structures = problem.x_structure, problem.y_structure
+        if not structures[which].modules:
+            raise UserError(f"{name}0 was no module: result.{name} is what was found")
+        x, y = (s.flatten(value) for s, value in zip(structures, (self.x, self.y), strict=True))
+        return problem.modules(x, y, self.state.buffers or problem.buffers)[which]
 
     def __str__(self) -> str:
         return f"{self.status} after {len(self.history)} steps: {self.message}"

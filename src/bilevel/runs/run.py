@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,17 +13,21 @@ from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, Report, State, Write
 from bilevel.durable import interruption
+from bilevel.errors import quoted
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.views import Views
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
 from bilevel.runs.checkpoints.saved import Best, Ending, Saved
-from bilevel.runs.history import HistoryRecord, Past, in_words
+from bilevel.runs.evaluation import Evaluations
+from bilevel.runs.history import Past, check_fit, record_of
 from bilevel.runs.limits import Limits, divergence
-from bilevel.runs.progress import Callback, Progress, StatefulCallback
+from bilevel.runs.pace import Pace
+from bilevel.runs.progress import Callback, Progress, StatefulCallback, says_stop
 from bilevel.runs.result import Result
-from bilevel.runs.status import Status, describe
-from bilevel.runs.verify import look, outer_value
+from bilevel.runs.status import BROKEN_OFF, UNSEEN, Status, describe, not_finite
+from bilevel.runs.stopwatch import OutOfTimeError, Stopwatch
+from bilevel.runs.verify import look, lower
 
 Metric = Callable[[Variables, Variables], float]
 _NEAR = 10  # times the tolerance: beyond this it is a bias, which further steps do not remove
@@ -38,23 +43,28 @@ class Run:
     seed: int
     callbacks: list[Callback]
     metrics: Mapping[str, Metric]
-    evaluate_every: int
+    evaluate_every: int | None
     clock: Callable[[], float]
     is_kept: bool
 
     def __post_init__(self) -> None:
         for function in (*self.callbacks, *self.metrics.values()):
             if not callable(function):
-                raise TypeError(f"callbacks and metrics must be functions, got {function!r}")
+                raise TypeError(f"callbacks and metrics must be functions, got {quoted(function)}")
         self._stateful = [c for c in self.callbacks if isinstance(c, StatefulCallback)]
-        # One set of views for the whole run: its tally counts all steps together.
-        self._views = Views(self.problem, self.seed)
+        self._watch = watch = Stopwatch(self.clock, self.limits.seconds, self.problem.peers)
+        self._views = Views(self.problem, self.seed, watch=watch.watcher)
+        self._evaluations = Evaluations(self.evaluate_every, self._views.oracle)
+        # Of several processes, one may have the callbacks, which need each step.
+        alone = self.callbacks or self.problem.tasks or self.problem.peers.size > 1
+        alone = alone or not self.algorithm.stretches
+        self._pace = None if alone else Pace.between(self.evaluate_every, watch)
 
     def settings(self) -> dict[str, Any]:
         """What decides the steps and the history, besides the problem and the algorithm."""
         return {
             "seed": self.seed,
-            "evaluate_every": self.evaluate_every,
+            "evaluate_every": self.evaluate_every or 1,
             "metrics": self.metrics,
             "callbacks with a memory": [type(c).__qualname__ for c in self._stateful],
         }
@@ -73,23 +83,26 @@ class Run:
     def go_on(self, saved: Saved, start: State) -> Status | None:
         """Resume where a run from this start was saved; how it ended, or None if it goes on."""
         past, self._start = saved.past, start
-        _check_fit(self.problem, past.state)
+        check_fit(self.problem, past.state)
         # The run writes into its tables, but not into those of the state that it was given.
         tables = {name: table.clone() for name, table in past.state.tables.items()}
         self._state = replace(past.state, tables=tables)
-        self._seconds, self._history = past.seconds, list(past.history)
+        self._watch.spent, self._history = past.seconds, list(past.history)
+        self._counts = past.counts
         self._views.count_from(past.counts)
         self._ending, self._best = None, saved.best
         for callback, memory in zip(self._stateful, saved.memories, strict=False):
             callback.remember(memory)
         self._mark()
-        status = self.limits.reached(past)
+        status, end = self.limits.reached(past), saved.ending
         # A run that is called again with wider limits goes on; otherwise its ending stands.
-        if saved.ending is not None and saved.ending.stands(self.limits.tol, status is not None):
-            self._ending = saved.ending
-            return saved.ending.status
+        if end is not None and end.stands(self.limits.tol, status):
+            self._ending = end
+            return end.status
         if status is None:
             self._forget_end()
+            if end is not None and end.point and end.unseen and end.tol == self.limits.tol:
+                return self._look(end.point[0], end.noisy, last=False)
         return status
 
     def before(self) -> Saved:
@@ -114,22 +127,24 @@ class Run:
     def advance(self) -> Status | None:
         """One step, its record and its callbacks; how the run has ended, if it has."""
         # Before the step: a request that comes during one waits until all of it is done.
-        if self._any(interruption.current().requested):
+        if self.problem.peers.any(interruption.current().requested):
             return Status.INTERRUPTED
         self._mark()
-        x = self._state.x
-        report = self._step()
-        if report is None:
-            return self._diverged(f"Step {self._state.step + 1} gave values that are not finite.")
+        try:
+            at = self._state.step, self.limits.steps
+            taken = self._pace.take(self._taken, *at) if self._pace else self._taken(1)
+        except OutOfTimeError:
+            return self._broken_off()
+        if taken is None:
+            return self._diverged(not_finite(self._state.step + 1, self.problem))
         # All of them, whatever the first says: each must see every step.
         answers = [callback(self._progress()) for callback in self.callbacks]
-        return self._status(x, report, any(_says_stop(answer) for answer in answers))
+        return self._status(*taken, any(says_stop(answer) for answer in answers))
 
     def result(self, status: Status) -> Result:
         """What the run gives back."""
-        problem, ending = self.problem, self._ending or Ending(status)
+        problem, ending, steps = self.problem, self._ending or Ending(status), self._state.step
         x, y = ending.point or (self._state.x, self._state.y)
-        steps = self._state.step
         return Result(
             # Copies: the state stays as it is, whatever is done with x and y.
             x=problem.x_structure.unflatten(x.clone()),
@@ -138,130 +153,139 @@ class Run:
             message=describe(status, self._history, steps, self.limits.tol, ending.note),
             history=self._history,
             counts=self._views.counts,
-            seconds=self._seconds,
+            seconds=self._watch.spent,
             state=self._state,
             problem=problem,
         )
 
     def _status(self, x: Tensor, report: Report, stop: bool) -> Status | None:
         """How the step that was just taken, from x, ends the run, if it does."""
-        if self._any(stop):
+        if self.problem.peers.any(stop):
             return Status.STOPPED
+        if not self._history or self._history[-1].step < self._state.step:
+            return self._amid_a_stretch(report)
         # Before the limits: the last step may be the one that ran away.
-        if growth := divergence(self._history):
+        if growth := "" if self.algorithm.descends else divergence(self._history):
             return self._diverged(growth)
         status = Status.STALLED if report.stuck else self.limits.reached(self._past())
         if self.limits.is_met(self._history[-1]):
             last = status is not None
             if last or self.limits.is_worth_a_look(self._history):
-                return self._look(x, report, last) or status
+                return self._look(x, report.noisy, last) or status
         return status
+
+    def _amid_a_stretch(self, report: Report) -> Status | None:
+        """There only the clock may end a run; its last step then has a record."""
+        if (status := self.limits.reached(past := self._past())) is not None:
+            self._history.append(record_of(past.state.step, past.seconds, report, past.counts))
+        return status
+
+    def _broken_off(self) -> Status:
+        """Out of time inside a step: the run stands where it stood before it."""
+        self._views.count_from(self._marked.past.counts)
+        note = BROKEN_OFF.format(step=self._state.step + 1)
+        self._ending = Ending(Status.TIME_LIMIT, note=note)
+        return Status.TIME_LIMIT
 
     def _diverged(self, how: str) -> Status:
         """The end is the best point that was seen, unless the start is better still."""
         k, start, best = self._state.step, self._start, self._best
         point = start.x, start.y
         if best is not None:
-            with self.problem.untouched(self.seed + k):
-                oracle = self._views.bare(k)
-                # Both with y solved again and on the same rows: else they could not be compared.
-                if outer_value(oracle, best.x, best.y) <= outer_value(oracle, *point):
-                    point = best.x, best.y
+            try:
+                with self._aside(k) as oracle:
+                    point = lower(oracle, (best.x, best.y), point)
+            except OutOfTimeError:
+                point = best.x, best.y
         self._ending = Ending(Status.DIVERGED, None, point, how)
         return Status.DIVERGED
 
-    def _look(self, x: Tensor, report: Report, last: bool) -> Status | None:
+    @contextmanager
+    def _aside(self, k: int) -> Iterator[Oracle]:
+        """What step k sees, for what is no part of the method; OutOfTimeError if it is too slow."""
+        with self.problem.untouched(self.seed, k, self._state.buffers), self._watch.aside():
+            yield self._views.bare(k)
+
+    def _look(self, x: Tensor, noisy: bool, last: bool) -> Status | None:
         """Whether x is what was asked for: verified, doubted, or None to go on and see."""
-        # k is the step just taken: its tasks, and its schedules.
-        tol, k = self.limits.tol, self._state.step - 1
+        tol, y = self.limits.tol, self._state.y
+        k = self._state.step - 1  # the step just taken: its tasks, and its schedules
         assert tol is not None
-        with self.problem.untouched(self.seed + k):
-            seen = look(
-                self._views.bare(k),
-                x,
-                self._state.y,
-                tol,
-                lambda h: self.algorithm.stationarity(x, h, k),
+        try:
+            with self._aside(k) as oracle:
+                seen = look(oracle, x, y, tol, lambda h: self.algorithm.stationarity(x, h, k))
+        except OutOfTimeError:
+            self._ending = Ending(
+                Status.DOUBTFUL, tol, (x, y), UNSEEN, for_good=False, unseen=True, noisy=noisy
             )
+            return Status.DOUBTFUL
         if not seen.doubt:
             self._ending = Ending(Status.CONVERGED, tol, (x, seen.y))
             return Status.CONVERGED
         # A noisy or slightly wrong estimate may still get there; a biased one will not.
-        biased = not report.noisy and seen.norm > _NEAR * tol
+        biased = not noisy and seen.norm > _NEAR * tol
         for_good = biased or not math.isfinite(seen.norm)
         if last or for_good:
-            self._ending = Ending(Status.DOUBTFUL, tol, (x, self._state.y), seen.doubt, for_good)
+            self._ending = Ending(Status.DOUBTFUL, tol, (x, y), seen.doubt, for_good)
             return Status.DOUBTFUL
         return None
 
-    def _any(self, here: bool) -> bool:
-        """Whether it is so on any of the processes: all of them must take the same branch."""
-        peers = self.problem.peers
-        return here if peers.size == 1 else peers.largest(float(here)) > 0
-
-    def _step(self) -> Report | None:
-        """Step and write it down; None, and nothing written, if it is not finite."""
-        with self.problem.untouched(self.seed + self._state.step):
-            start = self.clock()
+    def _taken(self, count: int) -> tuple[Tensor, Report] | None:
+        """So many steps, and the x of the last; None, and nothing kept, if not all are finite."""
+        with self.problem.untouched(self.seed, self._state.step, self._state.buffers):
             view = self._views.at(self._state.step)
-            state, report = self.algorithm.step(view, self._state)
-            # The slowest process counts for all: a time limit must end them at the same step.
-            seconds = self._seconds + self.problem.peers.largest(self.clock() - start)
+            with self._watch.step():
+                if self._pace is None:
+                    (state, report), x = self.algorithm.step(view, self._state), self._state.x
+                else:
+                    state, report, x = self.algorithm.stretch(view.whole, self._state, count)
+            state = replace(state, buffers=self.problem.buffers_now())
             # The state before the step is untouched: one that is not finite is simply not taken.
             finite = state.is_finite() and math.isfinite(report.norm)
-            record = self._record(view.whole, state, report, seconds) if finite else None
-        if record is None:
-            return None
+            if not finite or not self._note(view.whole, x, state, report):
+                if count > 1:  # which are tried again, fewer at a time: one alone is paid for
+                    self._views.count_from(self._counts)
+                return None
         for write in report.writes:  # accepted: now the tables may change
             table = state.tables[write.table]
             self._overwritten.append(replace(write, values=table[write.rows].clone()))
             table[write.rows] = write.values
-        self._history.append(record)
-        self._state, self._seconds = state, seconds
-        return report
+        self._state, self._counts = state, self._views.counts
+        return x, report
 
-    def _record(
-        self, seen: Oracle, state: State, report: Report, seconds: float
-    ) -> HistoryRecord | None:
-        """None if the outer value is not finite."""
-        due = self._is_due(state.step) or state.step == self.limits.steps
-        value = None
+    def _note(self, seen: Oracle, x: Tensor, state: State, report: Report) -> bool:
+        """Write a record, unless it is amid a stretch; False if the outer value is not finite."""
+        due = (regular := self._is_due(state.step)) or state.step == self.limits.steps
+        if self._pace is not None and not due:
+            return True
+        value, metrics = None, {}
         if due:
             value = float(seen.outer(state.x, state.y).value())  # on the rows that the step saw
             if not math.isfinite(value):
-                return None
-            if self._is_due(state.step):  # a longer run would not evaluate this last one
-                self._keep_best(value, state)
-        metrics = {}
-        if due and self.metrics:
-            x, y = self._variables(state)
-            metrics = {name: float(metric(x, y)) for name, metric in self.metrics.items()}
-        return HistoryRecord(
-            step=state.step,
-            seconds=seconds,
-            outer_value=value,
-            hypergradient_norm=report.norm,
-            metrics=metrics,
-            counts=self._views.counts,
-            report=in_words(report),
-        )
-
-    def _keep_best(self, value: float, state: State) -> None:
-        if self._best is None or value < self._best.value:
-            self._best = Best(value, self._state.x, state.y)  # y belongs to the x before the step
+                return False
+            better = self._best is None or value < self._best.value
+            if better and regular:  # a longer run would not evaluate this last one
+                self._best = Best(value, x, state.y)  # y belongs to the x before the step
+        if due and self.metrics:  # copies, which a metric may work on in place
+            at = self.problem.modules(state.x, state.y, state.buffers)
+            metrics = {name: float(metric(*at)) for name, metric in self.metrics.items()}
+        record = record_of(state.step, self._watch.spent, report, self._views.counts)
+        self._history.append(replace(record, outer_value=value, metrics=metrics))
+        return True
 
     def _is_due(self, step: int) -> bool:
-        return step % self.evaluate_every == 0
+        return self._evaluations.is_due(step, self._history)
 
     def _forget_end(self) -> None:
         """What was evaluated because it was the last step is not in the history of a longer run."""
         if self._history and not self._is_due(self._history[-1].step):
-            self._history[-1] = replace(self._history[-1], outer_value=None, metrics={})
+            last = self._history.pop()
+            if self._pace is None:  # a stretch has no record of that step at all
+                self._history.append(replace(last, outer_value=None, metrics={}))
 
     def _past(self) -> Past:
-        # As of the last record: what was asked for since belongs to a step that does not count.
-        counts = self._history[-1].counts if self._history else self._views.counts
-        return Past(self._state, self._seconds, counts, self._history)
+        # As of the last step that was accepted: one that is broken off does not count.
+        return Past(self._state, self._watch.spent, self._counts, self._history)
 
     def _mark(self) -> None:
         """Remember where the run stands, in case that the next step is broken off."""
@@ -271,26 +295,6 @@ class Run:
         self._overwritten: list[Write] = []
 
     def _progress(self) -> Progress:
-        # The tables of variance reduction are not copied: they may be as large as the data.
         state = self._state.copy()
-        x, y = self._variables(state)
-        return Progress(self._history[-1], self.limits.steps, x, y, state)
-
-    def _variables(self, state: State) -> tuple[Variables, Variables]:
-        """Copies, which a metric or a callback may work on in place."""
-        x, y = self.problem.x_structure, self.problem.y_structure
-        return x.unflatten(state.x.clone()), y.unflatten(state.y.clone())
-
-
-def _says_stop(answer: Any) -> bool:
-    """True in any of its forms: numpy's, a tensor's, 1."""
-    return answer is not None and bool(answer)
-
-
-def _check_fit(problem: Problem, state: State) -> None:
-    sizes, fit = [len(state.x), len(state.y)], [len(problem.x0), len(problem.y0)]
-    if sizes != fit:
-        raise ValueError(
-            f"the state's x and y have {sizes} numbers, the problem's {fit}: continue with the "
-            "problem that the state comes from"
-        )
+        at = self.problem.modules(state.x, state.y, state.buffers)
+        return Progress(self._history[-1], self.limits.steps, *at, state)

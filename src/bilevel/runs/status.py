@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
 
+from bilevel.problem.problem import Problem
 from bilevel.runs.history import HistoryRecord
 
 
@@ -29,30 +30,45 @@ class Status(StrEnum):
 
 
 _WHAT = {
-    Status.CONVERGED: "The hypergradient's norm {norm:.3g} is at most the tolerance {tol:.3g}.",
-    Status.DOUBTFUL: "The estimated hypergradient's norm {norm:.3g} is at most the tolerance "
-    "{tol:.3g}, but this cannot be trusted.",
+    Status.CONVERGED: "The hypergradient's norm {norm} is at most the tolerance {tol}.",
+    Status.DOUBTFUL: "The estimated hypergradient's norm {norm} is at most the tolerance "
+    "{tol}, but this cannot be trusted.",
     Status.STALLED: "After {steps} steps no lower point is found along the hypergradient, whose "
-    "norm is {norm:.3g}.",
-    Status.STEP_LIMIT: "All {steps} steps were taken; the hypergradient's norm is {norm:.3g}.",
-    Status.TIME_LIMIT: "The time was up after {steps} steps; the hypergradient's norm is "
-    "{norm:.3g}.",
+    "norm is {norm}.",
+    Status.STEP_LIMIT: "All {steps} steps were taken; the hypergradient's norm is {norm}.",
+    Status.TIME_LIMIT: "The time was up after {steps} steps; the hypergradient's norm is {norm}.",
     Status.STOPPED: "A callback ended the run after {steps} steps; the hypergradient's norm is "
-    "{norm:.3g}.",
+    "{norm}.",
     Status.INTERRUPTED: "The run was interrupted after {steps} steps; the hypergradient's norm is "
-    "{norm:.3g}. Continue from its checkpoint, or with minimize(..., after=result.past).",
+    "{norm}. Continue from its checkpoint, or with minimize(..., after=result.past).",
     Status.DIVERGED: "The run diverged after {steps} steps; x and y are the best point that it "
     "saw. Try a smaller inner_lr (at most 1/L), outer_lr or neumann_lr, or a stronger ridge in the "
     "inner loss.",
 }
+BROKEN_OFF = (
+    "Step {step} was broken off: it takes longer than what was left of the time. Allow more "
+    "seconds, or bound its solves, as in AIDBiO(inner_steps=10, inner_lr=0.1, cg_steps=10)."
+)
+_AGAIN = (
+    " If a module computes its activations again (torch.utils.checkpoint), leave that out: it "
+    "would do so after the loss has returned, without its numbers. memory= of ITD saves more."
+)
+UNSEEN = "There was no time left to confirm it: allow more seconds."
 ADVICE = {
     "negative_curvature": "the inner loss is not strongly convex there: add a ridge, or solve "
     "the inner problem further",
     "not_converged": "its tolerance was not reached: allow more steps, loosen the tolerance, or "
     "use a preconditioner",
+    "too_short": "ITD's sweep back over the inner steps leaves more than a tenth of ∇y f, so that "
+    "the hypergradient is biased: take more inner_steps or a larger inner_lr, or AIDBiO",
     "stalled": "its line search found no lower point: the tolerance may be below what rounding "
     "allows (use float64), or a gradient may be wrong (see bilevel.check_hypergradient)",
 }
+
+
+def not_finite(step: int, problem: Problem) -> str:
+    """What to say of a step with values that are not finite."""
+    return f"Step {step} gave values that are not finite.{_AGAIN * (problem.networks is not None)}"
 
 
 def describe(
@@ -63,8 +79,9 @@ def describe(
     note: str = "",
 ) -> str:
     """The message of a result: what happened, and what to try."""
-    size = history[-1].hypergradient_norm if history else float("nan")
-    sentence = _WHAT[status].format(norm=size, tol=tol, steps=steps)
+    size = f"{history[-1].hypergradient_norm:.3g}" if history else "not known yet"
+    asked = None if tol is None else f"{tol:.3g}"
+    sentence = _WHAT[status].format(norm=size, tol=asked, steps=steps)
     # Counted over the run: one sentence for each kind, not one for each step.
     problems = Counter(
         (name.removesuffix("_status"), what)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,15 +17,20 @@ from torch import Tensor
 from bilevel.hypergradients.aid import AID
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import Cost
 from bilevel.solvers.inner.base import InnerSolution, InnerStatus
 from bilevel.solvers.inner.newton_cg import NewtonCG
-from bilevel.solvers.linear.base import LinearStatus
+from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
 from bilevel.solvers.linear.cg import CG
 from bilevel.solvers.linear.curvature import Curvature
+from bilevel.solvers.linear.settled_cg import SettledCG
+
+Point = tuple[Tensor, Tensor]
 
 _ABOUT = 1.1  # times the tolerance: what "at most the tolerance" may be off by
 _ROUNDS = 12
 _DROP = 1e-2  # what a round leaves of ‖∇y g‖
+_ENERGY = 1e-6  # what may be left of v's error in the energy norm, where residuals say nothing
 _SETTLED = 0.1  # of the tolerance: how far ∇Φ may still move
 
 
@@ -54,9 +59,8 @@ def look(oracle: Oracle, x: Tensor, y: Tensor, tol: float, size: Callable[[Tenso
         size: of a hypergradient: its norm, or its projected form.
     """
     eps = float(torch.finfo(y.dtype).eps)
-    # As accurate as the precision allows; a bound on the steps, as a singular system has no end.
     learned = Curvature()
-    careful = AID(CG(min(10 * len(y) + 100, 5000), max(1e-10, 10 * eps), learned))
+    careful = AID(_Careful(max(1e-10, 10 * eps), learned))
     newton = _newton(learned)
     streams = oracle.streams(0)
     # The first look is at the run's own y: how far ∇Φ moves from there shows how far y was off.
@@ -89,7 +93,40 @@ def look(oracle: Oracle, x: Tensor, y: Tensor, tol: float, size: Callable[[Tenso
     return Seen(true, solved.y, "" if true <= _ABOUT * tol else _far(true, norm(y - solved.y)))
 
 
-def outer_value(oracle: Oracle, x: Tensor, y: Tensor) -> float:
+@dataclass(frozen=True)
+class _Careful(LinearSolver):
+    """CG as accurate as the precision allows; where that is not seen, with H itself at hand.
+
+    Args:
+        tol: relative, of the residual.
+        learned: what is known of H.
+    """
+
+    tol: float
+    learned: Curvature
+
+    def price(self, warm: bool) -> Cost:
+        return Cost(hv=None)
+
+    def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
+        # A bound on the steps, as a singular system has no end.
+        found = CG(min(10 * len(b) + 100, 5000), self.tol, self.learned).solve(hessian, b, v0)
+        if found.status is not LinearStatus.NOT_CONVERGED or not self.learned.learn(hessian, b):
+            return found
+        # Beside a penalty of e^57 the residual is all rounding: the energy norm sees the rest.
+        again = SettledCG(self.tol, preconditioner=self.learned).solve(hessian, b, v0)
+        error = self.learned.error(b - hessian.product(again.v), b)
+        return replace(again, status=LinearStatus.CONVERGED) if error <= _ENERGY else found
+
+
+def lower(oracle: Oracle, first: Point, second: Point) -> Point:
+    """That of two points (x, y) whose Φ is lower; the first, if they are equal."""
+    # Both with y solved again and on the same rows: else they could not be compared.
+    values = [_outer_value(oracle, *point) for point in (first, second)]
+    return first if values[0] <= values[1] else second
+
+
+def _outer_value(oracle: Oracle, x: Tensor, y: Tensor) -> float:
     """Φ(x) as far as it can be found from y; infinite where it has no value."""
     # A diverged y says nothing of Φ: the inner problem is solved from it first.
     solved = _newton(Curvature()).solve(oracle, x, y, oracle.streams(0))

@@ -1,4 +1,4 @@
-"""What both estimators share: a linear softmax model, as scikit-learn expects it."""
+"""What the estimators share: checked input, and a linear model as scikit-learn expects it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,60 @@ import scipy.special
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from bilevel.apps.cleaning import Cleaning
-from bilevel.apps.penalties import Penalties
+from bilevel.errors import short
 from bilevel.models.softmax.problem import add_bias
 
 Array = np.ndarray[Any, Any]
-_DTYPES = (np.float64, np.float32)
+DTYPES = (np.float64, np.float32)
 _FEWEST = 4  # rows, so that each part of a split has two
+_HINT = (
+    "Texts and categories must become numbers first, such as by make_pipeline(TfidfVectorizer(), "
+    "...) or a ColumnTransformer with OneHotEncoder()."
+)
 
 
-class LinearSoftmax(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Predictions of a fitted softmax regression. Abstract: it has no `fit`."""
+class OnNumbers(BaseEstimator):  # type: ignore[misc]
+    """An estimator whose X is a matrix of numbers, dense or sparse, or a DataFrame of such."""
 
     random_state: Any
+
+    def _numbers(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+        """`validate_data`, with a hint for those who give it texts."""
+        try:
+            return validate_data(self, X, y, accept_sparse="csr", dtype=DTYPES, **options)
+        except ValueError as error:
+            if "could not convert string" not in str(error):
+                raise
+            raise ValueError(f"{error}. {_HINT}") from error
+
+    def _weighed(self, sample_weight: Any, X: Any) -> tuple[Array, Array]:
+        """Which rows count, and the weights of these."""
+        weights = _check_sample_weight(sample_weight, X, dtype=float, ensure_non_negative=True)
+        counts = weights > 0
+        if not counts.any():
+            raise ValueError("sample_weight is zero for every row: one at least must count")
+        return counts, np.asarray(weights[counts])
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _check_enough(self, rows: int) -> None:
+        """To split them at random."""
+        if rows < _FEWEST:
+            raise ValueError(
+                f"{type(self).__name__} needs at least {_FEWEST} rows, got n_samples = {rows}"
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class LinearSoftmax(ClassifierMixin, OnNumbers):  # type: ignore[misc]
+    """Predictions of a fitted softmax regression. Abstract: it has no `fit`."""
 
     def decision_function(self, X: Any) -> Array:
         """Log-odds: of the second class if there are two, else one column per class."""
@@ -41,40 +80,64 @@ class LinearSoftmax(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=_DTYPES, reset=False)
-        return np.asarray(X @ self.coef_.T + self.intercept_)
+        X = self._numbers(X, reset=False)
+        scores = np.asarray(X @ self.coef_.T + self.intercept_)
+        return np.column_stack([np.zeros_like(scores), scores]) if scores.shape[1] == 1 else scores
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, Array]:
         """Features with a column of ones, and labels as numbers; sets `classes_`."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=_DTYPES)
+        X, y = self._numbers(X, y)
+        return add_bias(X), self._numbered(y)
+
+    def _numbered(self, y: Array) -> Array:
         check_classification_targets(y)
         self.classes_ = np.unique(y)
+        self._check_classes()
+        return np.searchsorted(self.classes_, y)
+
+    def _check_classes(self) -> None:
         if len(self.classes_) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs at least 2 classes in y, got only one class: "
                 f"{self.classes_.tolist()}"
             )
-        return add_bias(X), np.searchsorted(self.classes_, y)
-
-    def _check_enough(self, rows: int) -> None:
-        """To split them at random."""
-        if rows < _FEWEST:
-            raise ValueError(
-                f"{type(self).__name__} needs at least {_FEWEST} rows (n_samples), got {rows}"
-            )
 
     def _options(self) -> dict[str, Any]:
         """The parameters under the names that the engines know them by."""
         options = self.get_params()
-        random = check_random_state(options.pop("random_state"))
-        return {**options, "classes": len(self.classes_), "seed": int(random.randint(2**31 - 1))}
+        del options["random_state"]
+        return {**options, "classes": len(self.classes_), "seed": self._seed()}
 
-    def _keep(self, found: Cleaning | Penalties) -> None:
-        W = found.coefficients
+    def _keep(self, W: Array, iterations: int) -> None:
+        """(features, classes) as scikit-learn has them: of two classes, one row for the second."""
+        W = W[:, 1:] - W[:, :1] if W.shape[1] == 2 else W
         self.coef_, self.intercept_ = np.ascontiguousarray(W[:-1].T), W[-1].copy()
-        self.n_iter_ = len(found.held_back_loss)
+        self.n_iter_ = iterations
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
+
+class TakesTrusted:
+    """An estimator whose `fit` is told which rows of X are trusted."""
+
+    def _mask(self, trusted: Any, rows: int) -> Array:
+        """A mask, from a mask or from the numbers of rows."""
+        given = np.asarray(trusted)
+        if given.dtype != bool and given.ndim == 1 and (given.size != rows or given.max() > 1):
+            if given.dtype.kind not in "iu" or given.max(initial=0) >= rows:
+                raise ValueError(
+                    f"trusted must be {rows} booleans or row numbers below {rows}, "
+                    f"got {short(given)}"
+                )
+            given = np.isin(np.arange(rows), given % rows)
+        mask = given.astype(bool)
+        if mask.shape != (rows,):
+            raise ValueError(f"trusted must be {rows} booleans, got shape {mask.shape}")
+        if mask.all():
+            raise ValueError(f"trusted marks {rows} of {rows} rows: one must not be trusted")
+        return mask
+
+    def _some(self, trusted: Any, rows: int) -> Array:
+        """The same, with at least two rows: one is held back."""
+        mask = self._mask(trusted, rows)
+        if mask.sum() < 2:
+            raise ValueError(f"trusted marks {mask.sum()} of {rows} rows: at least 2 must be")
+        return mask

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bilevel.arguments import instance, natural
+from bilevel.errors import quoted
 from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation
@@ -122,7 +123,7 @@ def certify(
     if isinstance(method, ITD):
         return _of_itd(problem, x, y, method, inner, constants, seed)
     if not isinstance(method, AID | AccurateAID):
-        raise TypeError(f"method must be bilevel.AID() or bilevel.ITD(), got {method!r}")
+        raise TypeError(f"method must be bilevel.AID() or bilevel.ITD(), got {quoted(method)}")
     return _of_aid(problem, x, y, method, inner, constants, seed)
 
 
@@ -138,8 +139,8 @@ def _of_aid(
     sampled = method.solver if isinstance(method.solver, SampledNeumann) else None
     if sampled is None and isinstance(method, AID) and method.batch.samples_outside:
         raise ValueError(
-            f"a certificate cannot see the noise of {method.batch!r}: use all rows for the outer "
-            "gradient and the cross product (None), or SampledNeumann, whose mean it bounds"
+            f"a certificate cannot see the noise of {quoted(method.batch)}: use all rows for the "
+            "outer gradient and the cross product (None), or SampledNeumann, whose mean it bounds"
         )
     found = hypergradient(problem, x, y, method, inner, seed)
     c = constants or estimate(problem, x, found.y, seed=seed)
@@ -170,7 +171,7 @@ def _of_itd(
     if not isinstance(inner, GradientDescent) or not whole:
         raise ValueError(
             "a certificate for ITD needs inner=bilevel.inner.GradientDescent(...) and ITD() with "
-            f"no truncation, got inner={inner!r} and {method!r}"
+            f"no truncation, got inner={quoted(inner)} and {quoted(method)}"
         )
     found = hypergradient(problem, x, y, method, inner, seed)
     c = constants or estimate(problem, x, found.y, seed=seed)
@@ -197,7 +198,7 @@ def _positive(c: Constants) -> float:
 
 def _checked_step(name: str, lr: Rate, c: Constants) -> float:
     if not isinstance(lr, int | float):
-        raise ValueError(f"a certificate needs {name} as a number, got {lr!r}")
+        raise ValueError(f"a certificate needs {name} as a number, got {quoted(lr)}")
     if lr * c.L_g.value > 1 + 1e-9:
         raise ValueError(
             f"{name} = {lr} is above 1/L = {1 / c.L_g.value:.3g}: the bound needs at most that"

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import natural, positive, positive_integer
-from bilevel.errors import UserError
 from bilevel.numerics.lanczos import extreme_eigenvalues
 from bilevel.numerics.vectors import norm
 from bilevel.oracles import Oracle, Views
 from bilevel.problem.constants import Constant, Kind, Known
 from bilevel.problem.problem import Problem
+from bilevel.problem.sharding import Sharded
 from bilevel.problem.structure import Variables
 from bilevel.theory.constants import Constants
 
@@ -50,23 +50,27 @@ def estimate(
         >>> constants.mu.value, constants.L_g.value, str(constants.rho.kind)
         (1.0, 4.0, 'exact')
     """  # noqa: E501
-    if problem.peers.size > 1:
-        raise UserError(
-            "the constants of a problem whose rows are spread over processes are not known to any "
-            "of them: give the problem as it was before bilevel.shard"
-        )
     positive("radius", radius)
     positive_integer("samples", samples)
     positive_integer("lanczos_steps", lanczos_steps)
     oracle = Views(problem, natural("seed", seed)).at(0).whole
     flat_x, flat_y = problem.x_structure.point(x), problem.y_structure.point(y)
     with problem.untouched(seed):
-        known = {} if problem.model is None else problem.model.constants(flat_x, flat_y)
+        known = _known(problem, flat_x, flat_y)
         around = _Neighbourhood(oracle, flat_x, flat_y, radius, samples, seed)
         spectrum = {} if known.keys() >= _SPECTRUM else around.spectrum(lanczos_steps)
         differences = {} if known.keys() >= _DIFFERENCES else around.differences()
         found = {**differences, "sigma": around.noise(), **spectrum, **known}
     return Constants(**found)
+
+
+def _known(problem: Problem, x: Tensor, y: Tensor) -> Known:
+    """What the model knows of all rows, also where each process has a part of them."""
+    if problem.model is None:
+        return {}
+    if isinstance(problem, Sharded) and problem.has_part_of_model:
+        return problem.model.joint_constants(x, y, problem.peers)
+    return problem.model.constants(x, y)
 
 
 _SPECTRUM = {"mu", "L_g"}

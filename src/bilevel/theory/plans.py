@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bilevel.arguments import non_negative, positive
+from bilevel.errors import quoted
 from bilevel.record import Record
 from bilevel.theory.constants import Constants
 from bilevel.theory.formulas import (
@@ -100,7 +101,9 @@ def plan(
         (0.5, True)
     """
     if algorithm not in _PLANS:
-        raise ValueError(f"there is no theorem for {algorithm!r} here; there are {sorted(_PLANS)}")
+        raise ValueError(
+            f"there is no theorem for {quoted(algorithm)} here; there are {sorted(_PLANS)}"
+        )
     target = Target(epsilon, gap, y_distance, v_distance)
     return _PLANS[algorithm](Letters.of(constants), target)
 

@@ -77,11 +77,18 @@ class Command:
             frame.to_csv(self.folder / f"{name}.csv", index=False)
 
     def __call__(self, train: str, *options: str) -> Shown:
-        self._monkeypatch.chdir(self.folder)
         arguments = ["clean", train, *options]
         for option, value in (("--label", "label"), ("--output", "cleaned")):
             if option not in arguments:
                 arguments += [option, value]
+        return self._run(arguments)
+
+    def predict(self, table: str, *options: str) -> Shown:
+        """`bilevel predict` with the model in `cleaned`."""
+        return self._run(["predict", "cleaned/model.npz", table, *options])
+
+    def _run(self, arguments: list[str]) -> Shown:
+        self._monkeypatch.chdir(self.folder)
         self._monkeypatch.setattr(sys, "argv", ["bilevel", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()

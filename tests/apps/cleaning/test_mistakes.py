@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ...truth import forked
 from .dirty_tables import Command, dirty
 
 TRAIN, TRUSTED = dirty(rows=30, trusted=30)[:2]
@@ -33,7 +32,9 @@ def everything(folder: Path) -> list[tuple[str, int]]:
 def assert_refused(clean: Command, message: str, *arguments: str) -> None:
     before = everything(clean.folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bilevel.apps.cleaning.job.clean", None)  # refused before any work
+        patch.setattr(
+            "bilevel.apps.cleaning.job.find_wrong_labels", None
+        )  # refused before any work
         shown = clean(*arguments)
     assert (shown.code, shown.out) == (2, "")
     assert message in " ".join(shown.err.split())
@@ -45,27 +46,20 @@ def assert_refused(clean: Command, message: str, *arguments: str) -> None:
     ("arguments", "message"),
     [
         (("absent.csv", *FILES[1:]), "there is no file absent.csv"),
-        (("train.csv", "--trusted", "absent.csv"), "there is no file absent.csv"),
-        ((".", *FILES[1:]), ". is a folder: name a CSV, Parquet or NPZ file in it"),
-        (("/dev/null", *FILES[1:]), "/dev/null ends in '': give a file that ends in .csv"),
+        (("train.csv", "--trusted", "absent.csv"), "'absent.csv' is neither a file nor a column"),
+        ((".", *FILES[1:]), ". is a folder: name a file in it"),
+        (("/dev/null", *FILES[1:]), "/dev/null is a device: name a file"),
         ((*FILES, "--label", "kind"), "no column 'kind'; it has ['width', 'height', 'colour', 'la"),
-        ((*FILES, "--drop", "id"), "train.csv and trusted.csv have no column 'id' to drop"),
-        ((*FILES, "--categorical", "id"), "--categorical names columns that train.csv lacks"),
-        ((*FILES, "--drop", "width", "--drop", "height", "--drop", "colour"), "no columns besides"),
-        (("train.csv",), "no trusted rows: give a file with --trusted, or --trusted-column"),
-        (("train.csv", "--trusted-column", "ok"), "train.csv has no column 'ok'"),
-        (("train.csv", "--trusted-column", "label"), "no column 'label' to mark trusted rows"),
-        ((*FILES, "--trusted-column", "colour"), "--trusted or with --trusted-column, not both"),
+        ((*FILES, "--ignore", "id"), "there is no column 'id': there are ['width', 'height'"),
+        ((*FILES, "--category", "id"), "there is no column 'id'"),
         (
-            (*FILES, "--trusted-fraction", "0.5"),
-            "0.5 applies to the rows that --trusted-column marks",
+            (*FILES, "--ignore", "width", "--ignore", "height", "--ignore", "colour"),
+            "no column to learn from besides the labels",
         ),
-        ((*FILES, "--algorithm", "adam"), "no algorithm 'adam'; there are aid-bio, aid-cg"),
-        ((*FILES, "--ridge", "nan"), "--ridge"),
-        ((*FILES, "--ridge", "inf"), "--ridge must be a positive number, at most 1e+06, got inf"),
-        ((*FILES, "--ridge", "1e300"), "--ridge must be a positive number, at most 1e+06"),
+        (("train.csv", "--trusted", "ok"), "'ok' is neither a file nor a column of train.csv"),
+        ((*FILES, "--output-format", "doc"), "'doc' is unknown: choose from csv, tsv"),
+        ((*FILES, "--encoding", "klingon"), "there is no encoding 'klingon'"),
         ((*FILES, "--seed", str(2**64)), "--seed"),
-        ((*FILES, "--steps", "0"), "--steps"),
         ((*FILES, "--seed", "-1"), "--seed"),
         ((*FILES, "--output", "train.csv"), "the output train.csv is a file: name a folder"),
         ((*FILES, "--output", "train.csv/cleaned"), "cannot write to train.csv/cleaned"),
@@ -102,27 +96,24 @@ def same(frame: pd.DataFrame) -> pd.DataFrame:
     ("train", "trusted", "message"),
     [
         (same, put("label", "dog"), "do not occur in train.csv: ['dog']; there are ['ant'"),
-        (put("label", "dog"), same, "do not occur in trusted.csv: ['dog']; add trusted rows"),
-        (put("label", None), same, "train.csv has no label in 1 rows (the first is row 4)"),
-        (same, put("label", "NA"), "trusted.csv has no label in 1 rows (the first is row 4)"),
-        (lambda f: f.assign(label="ant"), lambda f: f.assign(label="ant"), "only one class, 'ant'"),
-        (lambda f: f.assign(width=None), same, "'width' of train.csv has no values at all"),
-        (same, lambda f: f.assign(width=None), "'width' of trusted.csv has no values at all"),
         (
-            put("width", "wide"),
+            lambda f: f.assign(label=" "),
             same,
-            "text in 1 rows (first in row 4: 'wide'): correct them, or use",
+            "train.csv has no label in any row of column 'label'",
         ),
-        (same, put("width", "wide"), "'width' of trusted.csv holds numbers, but text in 1 rows"),
-        (same, lambda f: f.assign(width="wide"), "numbers in train.csv, but text in trusted.csv"),
-        (put("width", "-inf"), same, "infinite or huge numbers (first in row 4: -inf)"),
-        (same, put("height", 1e300), "huge numbers (first in row 4: 1e+300)"),
+        (same, put("label", " "), "trusted.csv has no label in row 4: trusted rows need their lab"),
+        (lambda f: f.assign(label="ant"), lambda f: f.assign(label="ant"), "only one class, 'ant'"),
+        (
+            lambda f: f.assign(label=range(30)),
+            lambda f: f.assign(label=range(30)),
+            "30 different labels in 60 rows",
+        ),
         (lambda f: f.head(0), same, "train.csv has a header but no rows"),
         (same, lambda f: f.head(0), "trusted.csv has a header but no rows"),
         (
             lambda f: f.assign(id=1),
             lambda f: f.assign(key=1),
-            "different columns: only the first has ['id'], only the second ['key']; use --drop",
+            "trusted.csv lacks columns of train.csv: ['id']; add them, or use --ignore",
         ),
         (
             lambda f: pd.concat([f, f[["width"]]], axis=1),
@@ -139,28 +130,31 @@ def test_wrong_tables_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("marks", "options", "message"),
+    ("marks", "message"),
     [
-        ([False] * 30, (), "no trusted rows: column 'ok' marks 0 rows"),
-        ([None] * 30, (), "no trusted rows: column 'ok' marks 0 rows"),
-        ([True] * 30, (), "column 'ok' marks all rows: none are left to clean"),
-        (["yes", "perhaps"] * 15, (), "by true or false, but holds ['perhaps']"),
-        ([0, 2] * 15, (), "by true or false, but holds ['2']"),
-        ([True, False] * 15, ("--trusted-fraction", "0"), "--trusted-fraction 0 takes none"),
-        ([True, False] * 15, ("--trusted-fraction", "nan"), "--trusted-fraction"),
-        ([True, False] * 15, ("--trusted-fraction", "2"), "--trusted-fraction"),
-        (
-            [True, *[False] * 29],
-            (),
-            "do not occur in the trusted rows of train.csv: ['bee', 'cat']",
-        ),
+        ([True] * 30, "column 'ok' marks all rows: none are left to judge"),
+        (["yes", "perhaps"] * 15, "by yes or no, but holds ['perhaps']"),
+        ([0, 2] * 15, "by yes or no, but holds ['2']"),
     ],
 )
-def test_wrong_marks_are_refused(
-    clean: Command, marks: list[Any], options: tuple[str, ...], message: str
-) -> None:
+def test_wrong_marks_are_refused(clean: Command, marks: list[Any], message: str) -> None:
     clean.write(train=TRAIN.assign(label=TRUSTED.label, ok=marks))
-    assert_refused(clean, message, "train.csv", "--trusted-column", "ok", *options)
+    assert_refused(clean, message, "train.csv", "--trusted", "ok")
+
+
+def test_rows_that_are_all_trusted_leave_nothing_to_judge(clean: Command) -> None:
+    clean.write(train=TRUSTED)
+    assert_refused(clean, "every row of train.csv is among the trusted rows", *FILES)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"), [([99], "row 99: there are rows 1 to 30"), ([0], "row 0")]
+)
+def test_decisions_on_rows_that_are_not_there_are_refused(
+    clean: Command, rows: list[int], message: str
+) -> None:
+    clean.write(decisions=pd.DataFrame({"row": rows, "label": "ant", "decision": "right"}))
+    assert_refused(clean, message, "train.csv", "--trusted", "decisions.csv")
 
 
 @pytest.mark.parametrize(
@@ -171,12 +165,15 @@ def test_wrong_marks_are_refused(
         ("bad.csv", b"\n \n", "bad.csv"),
         ("bad.csv", b"a,label\n1,x\n2,y,z\n", "bad.csv cannot be read as csv"),
         ("bad.csv", b"a,label\n1,2,x\n3,4,y\n", "bad.csv cannot be read as csv: Length of header"),
-        ("bad.csv", b"a,label\n1,\xff\xfe\n", "bad.csv cannot be read as csv: 'utf-8' codec"),
-        ("bad.csv", b"a;label\n1;x\n", "bad.csv has no column 'label'; it has ['a;label']"),
+        ("bad.csv.gz", b"no gzip", "bad.csv.gz cannot be read as gz"),
+        ("bad.zip", b"PK\x03\x04", "bad.zip cannot be read as zip"),
+        ("bad.xlsx", b"PK\x03\x04", "bad.xlsx cannot be read as xlsx"),
+        ("bad.db", b"SQLite format 3", "bad.db cannot be read as db"),
+        ("bad.jsonl", b"{", "bad.jsonl cannot be read as jsonl"),
         ("bad.parquet", b"PAR1 and so on", "bad.parquet cannot be read as parquet"),
         ("bad.npz", b"PK\x03\x04 and so on", "bad.npz is not a valid NPZ file"),
         ("bad.npz", b"nothing of the kind", "bad.npz is not a valid NPZ file"),
-        ("bad.json", b"[]", "bad.json ends in '.json': give a file that ends in .csv, .parquet"),
+        ("bad.json", b"[]", "bad.json ends in '.json': give a file that ends in .csv"),
     ],
 )
 def test_wrong_files_are_refused(clean: Command, name: str, content: bytes, message: str) -> None:
@@ -238,7 +235,7 @@ def test_a_pickle_in_an_archive_is_refused_and_never_run(clean: Command) -> None
 # Work that does not come to its end
 
 
-@pytest.mark.parametrize("where", ["clean", "write_report"])
+@pytest.mark.parametrize("where", ["find_wrong_labels", "write_report"])
 def test_an_interrupted_run_leaves_nothing(
     clean: Command, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -274,23 +271,17 @@ def test_a_full_disk_is_an_error_that_leaves_the_old_results(
     ("arguments", "message"),
     [
         (("absent.csv", "--trusted", "trusted.csv"), "error: there is no file absent.csv"),
-        (("train.csv", "--trusted", "one.csv"), "error: labels of train.csv that do not occur"),
+        (("train.csv", "--trusted", "one.csv"), "error: labels of one.csv that do not occur"),
     ],
 )
 def test_the_command_itself_exits_with_2_and_shows_no_stack(
     clean: Command, arguments: tuple[str, ...], message: str
 ) -> None:
-    clean.write(one=TRUSTED.iloc[:1])
+    clean.write(one=TRUSTED.iloc[:1].assign(label="dog"))
     before = everything(clean.folder)
-    command = [sys.executable, "-m", "bilevel", "clean", *arguments]
-    ended = subprocess.run(
-        [*command, "--label", "label", "--output", "cleaned"],
-        cwd=clean.folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith(message)
-    assert "Traceback" not in ended.stderr
+    words = ("-m", "bilevel", "clean", *arguments, "--label", "label", "--output", "cleaned")
+    ended = forked.begin(clean.folder, *words).end()
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(message)
+    assert "Traceback" not in ended.err
     assert everything(clean.folder) == before

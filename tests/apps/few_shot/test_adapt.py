@@ -15,8 +15,8 @@ import torch
 from PIL import Image
 from torch.nn.functional import cross_entropy
 
-from bilevel.apps.few_shot.adaptation import probabilities
 from bilevel.apps.few_shot.checkpoint import Checkpoint
+from bilevel.apps.few_shot.labelling import probabilities
 from bilevel.apps.few_shot.methods import methods
 from bilevel.apps.few_shot.tasks import pixels
 from bilevel.models.heads.form import apply, with_ones

@@ -45,7 +45,7 @@ def assert_refused(few_shot: Command, message: str, *arguments: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--data", "cifar"), "no image set named 'cifar'; there are fc100, mini-imagenet, "),
+        (("--data", "cifar"), "'cifar', and no such folder; there are fc100, mini-imagenet, "),
         (("--data", "mnist"), "no image set named 'mnist'"),
         (
             ("--algorithm", "adam"),

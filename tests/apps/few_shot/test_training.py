@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import shutil
 import signal
@@ -9,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -278,33 +281,72 @@ def test_a_training_of_the_version_before_can_be_evaluated_but_not_gone_on_with(
     assert "holds no few-shot training that this version can go on with" in shown.err
 
 
-def test_when_time_is_up_the_last_model_is_measured_and_kept(
+@pytest.fixture
+def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that shows one second more each time that it is looked at."""
+    clock = itertools.count()
+    timed = functools.partial(bilevel.minimize, clock=lambda: float(next(clock)))
+    monkeypatch.setattr(training, "minimize", timed)
+
+
+@pytest.mark.usefixtures("ticking")
+def test_when_time_is_up_the_last_model_is_measured_and_a_longer_training_does_not_know(
     few_shot: Command, unbroken: Callable[..., Kept]
 ) -> None:
     options = ("--algorithm", "itd-bio", "--steps", "6", "--inner-steps", "2")
-    few_shot.train(*options, "--seconds", "1e-9")
-    assert [line["step"] for line in few_shot.history()] == [1]
-    assert few_shot.content()["step"] == 1
+    first = few_shot.train(*options, "--seconds", "30")
+    done = few_shot.content()["step"]
+    assert 0 < done < 6
+    assert few_shot.history()[-1]["step"] == done
+    again = few_shot.train(*options, "--seconds", "30")
+    assert again.out.splitlines()[1:] == first.out.splitlines()[1:]
     few_shot.train(*options)
+    assert_same(few_shot.history(), unbroken(*options)[0])
     assert_same(few_shot.content()["x"], unbroken(*options)[1]["x"])
 
 
-def test_a_measurement_where_time_was_up_stays_in_a_longer_history(few_shot: Command) -> None:
-    few_shot.train("--steps", "6", "--seconds", "1e-9")
-    few_shot.train("--steps", "6")
-    assert [line["step"] for line in few_shot.history()] == [1, 2, 4, 6]
+def test_a_time_in_which_no_step_can_be_done_is_told(few_shot: Command) -> None:
+    for _ in range(2):
+        shown = few_shot("train", *SMALL, "--steps", "6", "--seconds", "1e-9")
+        assert shown.code == 1
+        assert "no step was done in that time: allow more --seconds" in shown.err
+    few_shot.train("--steps", "2")
 
 
+@pytest.mark.usefixtures("ticking")
 def test_what_was_stopped_at_its_last_measurement_is_measured_when_it_goes_on(
     few_shot: Command,
 ) -> None:
-    options = ("--steps", "6", "--seconds", "1e-9")
+    options = ("--steps", "1")
     shown = break_off(few_shot, TrainingBar, "measuring", 1, press_ctrl_c, *options)
     assert shown is not None
     assert shown.code == 130
     assert few_shot.history() == []
     assert "best validation accuracy" in few_shot.train(*options).out
     assert [line["step"] for line in few_shot.history()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("split", "told"),
+    [
+        ("train", "holds the checkpoints of another run"),
+        ("validation", "was measured on other validation images than those of fc100 now"),
+    ],
+)
+def test_one_changed_pixel_is_noticed_when_a_training_goes_on(
+    few_shot: Command, split: str, told: str
+) -> None:
+    few_shot.train("--steps", "2")
+    before = contents(few_shot.folder / "run/checkpoint")
+    file = few_shot.folder / f"data/fc100/{split}.npz"
+    with np.load(file) as kept_images:
+        arrays = dict(kept_images)
+    arrays["images"][3, 2, 2, 1] ^= 1
+    np.savez(file, **arrays)
+    shown = few_shot("train", *SMALL, "--steps", "4")
+    assert shown.code == 2
+    assert told in shown.err.replace("\n", " ")
+    assert contents(few_shot.folder / "run/checkpoint") == before
 
 
 def test_seconds_add_up_over_the_parts_of_a_training(few_shot: Command) -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bilevel.lab.comparison.scales import price_scale, value_scale
+from bilevel.lab.comparison.plots import price_scale, value_scale
 from bilevel.lab.comparison.tables import mean_and_spread
 from bilevel.lab.curves import Curve, band, bands, held
 from bilevel.lab.quantities import Metric

@@ -15,8 +15,7 @@ from bilevel.cli.commands.report import register
 from bilevel.errors import UserError
 from bilevel.lab.comparison.comparison import compare
 from bilevel.lab.comparison.page import experiment_page
-from bilevel.lab.comparison.panels import comparison_plots
-from bilevel.lab.comparison.prints import draw, write_figures
+from bilevel.lab.comparison.plots import comparison_plots, draw, write_figures
 from bilevel.lab.comparison.tables import endings, final_values
 from bilevel.lab.run_folder import Folder
 

@@ -49,7 +49,7 @@ def test_a_last_line_that_a_crash_cut_short_is_left_out(run):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("experiment.toml", "name = ", "is not TOML"),
+        ("experiment.toml", "name = ", "is not valid TOML"),
         ("about.json", "[]", "should hold a JSON dict"),
         ("about.json", "{", "is not JSON"),
         ("verdicts.json", "{}", "should hold a JSON list"),

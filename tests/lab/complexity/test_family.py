@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import bilevel
-from bilevel.lab.complexity.descent import exact_powers, exact_steps
 from bilevel.lab.complexity.family import TAIL, Family, descent_order, make_family
+from bilevel.lab.complexity.fits import exact_powers, exact_steps
 from bilevel.lab.complexity.oracle import FamilyOracle
 from bilevel.lab.complexity.studies import BENT, QUADRATIC
 from bilevel.lab.complexity.walls import BentWall, RoundWall, Wall

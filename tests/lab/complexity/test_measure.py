@@ -12,11 +12,20 @@ from bilevel.lab.complexity.family import make_family
 from bilevel.lab.complexity.fits import Exponent, Fit, Point, fit, fits, points, powers
 from bilevel.lab.complexity.measure import Price, Trial, cheapest, race, run
 from bilevel.lab.complexity.methods import DETERMINISTIC, STOCHASTIC, Scale
-from bilevel.lab.complexity.orders import PRINTED, WITHOUT_BENDING, Order, family_orders, theorem
-from bilevel.lab.complexity.promises import promise
-from bilevel.lab.complexity.standings import compare, verdict
+from bilevel.lab.complexity.page import promise
 from bilevel.lab.complexity.studies import BENT, QUADRATIC, SAMPLED, Cell
-from bilevel.lab.complexity.tables import as_markdown, as_text, lines
+from bilevel.lab.complexity.tables import (
+    PRINTED,
+    WITHOUT_BENDING,
+    Order,
+    as_markdown,
+    as_text,
+    compare,
+    family_orders,
+    lines,
+    theorem,
+    verdict,
+)
 from bilevel.lab.complexity.walls import BentWall, RoundWall
 from bilevel.lab.quantities import COUNTS
 from bilevel.oracles import AutogradOracle, View
@@ -232,7 +241,8 @@ def test_what_the_family_must_show_lies_just_below_the_theorem() -> None:
         (exact(2.0), exact(0.4), "within the paper's order"),
         (exact(2.0), exact(0.95), "within the paper's order in κ, attains it in ε"),
         (exact(3.6), exact(0.95), "above the paper's order in κ, attains it in ε"),
-        (exact(2.5, 2, 2), exact(0.8, 1, 1), "not above the paper's order"),
+        (exact(2.5, 2, 2), exact(0.8, 1, 1), "undecided against the paper's order"),
+        (exact(2.5, 0.4, 0.4), exact(0.6, 0.4, 0.4), "not above the paper's order"),
     ],
 )
 def test_verdicts_follow_the_intervals(kappa: Exponent, epsilon: Exponent, says: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import pytest
 
 from bilevel.cli.main import main
 from bilevel.lab import figures
+from bilevel.lab.experiments import archive
 from bilevel.lab.experiments import experiment as files
 from bilevel.lab.experiments.experiment import load
 from bilevel.lab.experiments.judges import Fastest, GainFalls
@@ -69,7 +71,7 @@ def test_a_budget_in_seconds_takes_the_place_of_steps(run: Run, tmp_path: Path) 
         (("run", "bad.toml"), "there is no 'inner_rl'"),
         (("run", "good.toml", "--budget", "-1"), "budget.seconds = -1.0"),
         (("sweep", "good.toml"), "no [sweep.LABEL] table"),
-        (("reproduce", "figure-9"), "there are figure-2, figure-3, figure-4a"),
+        (("reproduce", "figure-9"), "there are figure-2, figure-3, figure-4"),
     ],
 )
 def test_a_mistake_is_a_message_and_nothing_written(
@@ -96,6 +98,18 @@ def test_sweep_writes_an_experiment_with_the_best_settings(run: Run, tmp_path: P
     assert (tmp_path / "out/tiny-sweep.db").exists()
 
 
+@pytest.mark.parametrize("file", ["/proc/best.toml", "absent/best.toml", "."])
+def test_sweep_is_told_before_its_work_where_it_cannot_write(
+    run: Run, tmp_path: Path, file: str
+) -> None:
+    """No file can be made in /proc, whoever asks: like a folder on a read-only disk."""
+    (tmp_path / "tiny.toml").write_text(tiny_toml(sweep={"hoag": {"outer_lr": [1e-6, 10.0]}}))
+    shown = run("sweep", "tiny.toml", "--write", file)
+    assert shown.code == 2
+    assert f"cannot write to {file}" in shown.err.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
+
+
 def test_reproduce_prints_and_stores_a_verdict_for_each_claim(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,11 +130,35 @@ def test_reproduce_prints_and_stores_a_verdict_for_each_claim(
     assert shown.out.count("stocBiO is fast") == 2
     rows = json.loads((tmp_path / "out/verdicts.json").read_text())
     assert [row["experiment"] for row in rows] == ["one", "two", "one, two"]
-    assert {row["verdict"] for row in rows} <= {"confirmed", "partly", "contradicted"}
+    assert {row["verdict"] for row in rows} <= {"confirmed", "undecided", "contradicted"}
     own = json.loads((tmp_path / "out/two/verdicts.json").read_text())
     assert own == rows[1:]
+    packed = archive.read(tmp_path / "out/raw.json.gz")
+    assert [asdict(row) for row in figure.judge(archive.evidence(packed))] == rows
+    about = packed["one"]["about"]
+    assert about["load_after"] is not None
+    assert len(about["data"]) == 16
+    assert {"commit", "changed", "processor", "load_before", "command"} <= set(about)
     page = (tmp_path / "out/verdicts.md").read_text()
     assert "bilevel reproduce figure-0 --seeds 2 -o out" in page
+
+
+def test_a_dry_run_lists_what_is_left_and_writes_nothing(run: Run, tmp_path: Path) -> None:
+    shown = run("reproduce", "all", "--dry-run", "--seeds", "5", "--budget", "6")
+    assert shown.code == 0, shown.err
+    lines = {tuple(line.split()[:6]) for line in shown.out.splitlines()}
+    assert ("figure-4", "newsgroups", "40", "0", "6", "cpu") in lines
+    assert ("figure-5", "mnist-p0.4", "20", "0", "6", "cpu") in lines
+    assert "hours in all" in shown.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_runs_is_refused_if_it_must_be_new(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/mine.txt").write_text("mine")
+    shown = run("reproduce", "figure-5", "--no-resume", "-o", "old")
+    assert shown.code == 2
+    assert "--no-resume" in shown.err
 
 
 def test_help_teaches_by_example(run: Run) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from bilevel.lab.run_folder import Folder
 from bilevel.lab.run_log import RunLog
 from bilevel.lab.tasks import Instance
 
+from ...truth import forked
 from .small_experiments import tiny, tiny_toml
 
 METRICS = {"step", "seconds", "hypergradient_norm"}
@@ -185,14 +183,10 @@ def test_a_crash_loses_seconds_at_most(last: float, now: float, due: bool, tmp_p
 
 def test_a_killed_command_keeps_every_flushed_line_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(tiny_toml(budget={"steps": 100_000}, seeds=[0]))
-    command = [sys.executable, "-m", "bilevel", "run", "tiny.toml", "-o", "run"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    command = forked.begin(tmp_path, "-m", "bilevel", "run", "tiny.toml", "-o", "run")
     log = Folder(tmp_path / "run").log("stoc", 0)
-    while process.poll() is None and len(log.lines()) < 12:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert process.returncode == -signal.SIGKILL
+    ended = command.send(signal.SIGKILL, lambda: len(log.lines()) >= 12)
+    assert ended.code == -signal.SIGKILL
     left = log.lines()
     assert len(left) >= 12
     start = log.begin()

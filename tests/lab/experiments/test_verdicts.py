@@ -10,50 +10,43 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilevel.lab.curves import (
-    Curve,
-    Sample,
-    mean_over_time,
-    time_to,
-    times_to_fraction,
-    value_at,
-)
+from bilevel.lab.curves import Curve, Sample, spent_until, stepped, time_to, value_at
 from bilevel.lab.experiments.judges import (
     Ahead,
     Alike,
-    EachBeats,
     EndsAbove,
     Fastest,
     GainFalls,
-    MostAccurate,
     SlowAndNoisy,
     Steadier,
 )
-from bilevel.lab.experiments.verdicts import (
-    Evidence,
-    Figure,
-    Finding,
-    Verdict,
-    to_json,
-    to_markdown,
-)
+from bilevel.lab.experiments.rule import ERROR, Gain, Verdict, decide
+from bilevel.lab.experiments.verdicts import Evidence, Figure, Finding, to_json, to_markdown
 from bilevel.lab.figures import figure_names, find_figure
+from bilevel.lab.quantities import SAMPLES
 
-SEEDS = range(3)
+SEEDS = range(5)
 END = 10.0
 History = list[dict[str, Any]]
 
 
-def falling(rate: float, floor: float = 0.5, noise: float = 0.0) -> Callable[[int], History]:
-    """A loss that falls from 2.5 to a floor; the noise moves the floor with the seed."""
+def falling(
+    rate: float, floor: float = 0.5, noise: float = 0.0, samples: int = 1
+) -> Callable[[int], History]:
+    """A loss that falls from 2.5 to a floor, a little differently for each seed.
+
+    The noise moves the floor with the seed; a step costs `samples` of each kind.
+    """
 
     def run(seed: int) -> History:
         lines = []
+        speed = rate * (1 + 0.01 * (seed - 2))
         for i in range(101):
             time = END * i / 100
-            settled = floor + noise * (seed - 1)
-            loss = settled + (2.5 - settled) * math.exp(-rate * time)
+            settled = floor + noise * (seed - 2)
+            loss = settled + (2.5 - settled) * math.exp(-speed * time)
             line = {"step": i, "seconds": time, "test_accuracy": 1 - loss / 3}
+            line |= dict.fromkeys(SAMPLES, samples * i)
             line["train_accuracy"] = line["test_accuracy"]
             lines.append({**line, "test_loss": loss, "train_loss": loss, "validation_loss": loss})
         return lines
@@ -72,32 +65,25 @@ def evidence(**runs: Callable[[int], History]) -> Evidence:
     return Evidence(curves, END)
 
 
+def judged(judge: Callable[[Any], Finding], runs: Any) -> Verdict:
+    return decide(judge(runs).gains, ERROR)
+
+
 def test_readings_hold_the_last_value() -> None:
-    lines = [{"seconds": t, "loss": v} for t, v in ((0.0, 3.0), (2.0, 1.0), (5.0, None))]
-    history = curve("a", 0, lines)
+    places = enumerate(((0.0, 3.0), (2.0, 1.0), (5.0, None)))
+    history = curve("a", 0, [{"step": k, "seconds": t, "loss": v} for k, (t, v) in places])
     assert value_at(history, "loss", 1.99) == 3.0
     assert value_at(history, "loss", 2.0) == 1.0
     assert value_at(history, "loss", 9.0) == math.inf
     assert time_to(history, "loss", 1.0) == 2.0
     assert time_to(history, "loss", 0.5) == math.inf
-    assert mean_over_time(history, "loss", 4.0) == pytest.approx(2.0)
-
-
-def test_levels_are_shares_of_the_fall_that_the_best_run_made() -> None:
-    runs = evidence(quick=falling(5.0), slow=falling(0.5))
-    times = times_to_fraction(runs.curves, "test_loss", 0.9)
-    assert times["quick"].mean == pytest.approx(math.log(10) / 5, abs=0.11)
-    assert times["slow"].mean == pytest.approx(math.log(10) / 0.5, abs=0.11)
-
-
-def test_a_difference_counts_when_it_exceeds_its_spread() -> None:
-    low, high, mixed = Sample((1.0, 1.2)), Sample((2.0, 2.1)), Sample((0.5, 2.5))
-    assert (low.is_below(high), high.is_below(low), low.is_below(mixed)) == (1, -1, 0)
-    never = Sample((math.inf, math.inf))
-    assert (low.is_below(never), never.is_below(low), never.is_below(never)) == (1, -1, 0)
-    assert low.is_below(Sample((math.inf, 1.0))) == 0
-    assert str(never) == "never"
+    assert spent_until(history, "loss", 1.0, ["seconds"]) == (2.0, True)
+    assert spent_until(history, "loss", 0.5, ["seconds"]) == (5.0, False)
+    seconds, values = stepped(history, "loss")
+    assert seconds.tolist() == [2.0, 5.0]
+    assert values.tolist() == [1.0, 3.0]  # what was lost counts as the start
     assert str(Sample((2.0, math.inf))) == "2 ± 0 (in 1 of 2 seeds never)"
+    assert str(Sample((math.inf,))) == "never"
 
 
 @pytest.mark.parametrize(
@@ -105,66 +91,120 @@ def test_a_difference_counts_when_it_exceeds_its_spread() -> None:
     [
         (falling(3.0), Verdict.CONFIRMED),
         (falling(0.3), Verdict.CONTRADICTED),
-        (falling(3.0, floor=0.6), Verdict.PARTLY),  # first to 90 %, never at 99 %
-        (falling(1.0), Verdict.PARTLY),  # neither ahead nor behind
+        (falling(3.0, floor=0.7), Verdict.CONTRADICTED),  # it never makes 95 % of the fall
+        (falling(1.0), Verdict.UNDECIDED),  # a tie
     ],
 )
-def test_fastest_is_first_at_both_levels(ours: Callable[[int], History], verdict: Verdict) -> None:
+def test_fastest_makes_the_judged_share_of_the_fall_before_all_others(
+    ours: Callable[[int], History], verdict: Verdict
+) -> None:
     runs = evidence(ours=ours, rival=falling(1.0), other=falling(0.5))
-    finding = Fastest("ours", ("test_loss",))(runs)
-    assert finding.verdict == verdict
-    assert "seconds to 90% of the fall of the test loss: ours" in finding.numbers
+    judge = Fastest("ours", ("test_loss",))
+    assert judged(judge, runs) is verdict
+    assert "CPU seconds to 90% of the fall of the test loss: ours" in judge(runs).numbers
+
+
+def test_a_cost_in_samples_is_not_one_in_seconds() -> None:
+    runs = evidence(ours=falling(3.0, samples=100), rival=falling(1.0))
+    assert judged(Fastest("ours", ("test_loss",)), runs) is Verdict.CONFIRMED
+    assert judged(Fastest("ours", ("test_loss",), "samples"), runs) is Verdict.CONTRADICTED
+
+
+def test_the_factor_of_a_faster_run_is_the_ratio_of_the_rates() -> None:
+    (gain,) = Fastest("ours", ("test_loss",))(evidence(ours=falling(2.0), rival=falling(1.0))).gains
+    assert math.exp(gain.interval(ERROR).mean) == pytest.approx(2.0, rel=0.07)
+
+
+def test_where_a_run_stopped_is_a_bound_and_counts_only_if_it_decides() -> None:
+    def stopped(seed: int) -> History:
+        return falling(1.0, floor=1.5)(seed)[
+            : 11 + seed
+        ]  # after a tenth of the time, far from the level
+
+    early, late = (
+        evidence(ours=falling(9.0), rival=stopped),
+        evidence(ours=falling(0.8), rival=stopped),
+    )
+    assert judged(Fastest("ours", ("test_loss",)), early) is Verdict.CONFIRMED
+    assert judged(Fastest("ours", ("test_loss",)), late) is Verdict.UNDECIDED
+    (gain,) = Fastest("ours", ("test_loss",))(late).gains
+    assert gain.values == (0.0,) * len(SEEDS)
 
 
 @pytest.mark.parametrize(
     ("floor", "noise", "verdict"),
     [
-        (0.3, 0.0, Verdict.CONFIRMED),
-        (0.8, 0.0, Verdict.CONTRADICTED),
-        (0.49, 0.1, Verdict.PARTLY),  # ahead by less than the spread
+        (0.3, 0.01, Verdict.CONFIRMED),
+        (0.8, 0.01, Verdict.CONTRADICTED),
+        (0.49, 0.1, Verdict.UNDECIDED),  # ahead by less than the spread
     ],
 )
-def test_most_accurate_needs_a_clear_lead(floor: float, noise: float, verdict: Verdict) -> None:
+def test_an_end_above_needs_a_clear_lead(floor: float, noise: float, verdict: Verdict) -> None:
     runs = evidence(ours=falling(3.0, floor, noise), rival=falling(3.0, 0.5))
-    finding = MostAccurate("ours")(runs)
-    assert finding.verdict == verdict
-    assert "test accuracy after 10 s: ours 0." in finding.numbers
+    judge = EndsAbove(("ours",))
+    assert judged(judge, runs) is verdict
+    assert "test accuracy after 10 s: ours 0." in judge(runs).numbers
+
+
+def test_ends_above_needs_each_of_ours_above_each_rival() -> None:
+    runs = evidence(
+        best=falling(1.0, 0.2, 0.001), good=falling(1.0, 0.5, 0.002), poor=falling(9.0, 0.9)
+    )
+    assert judged(EndsAbove(("best", "good"), ("poor",)), runs) is Verdict.CONFIRMED
+    assert judged(EndsAbove(("best", "poor"), ("good",)), runs) is Verdict.CONTRADICTED
 
 
 @pytest.mark.parametrize(
     ("rates", "verdict"),
     [
         ((2.0, 3.0), Verdict.CONFIRMED),
-        ((2.0, 0.5), Verdict.PARTLY),
-        ((1.0, 1.0), Verdict.PARTLY),
-        ((0.4, 0.5), Verdict.CONTRADICTED),
+        ((2.0, 0.5), Verdict.CONTRADICTED),  # each must
+        ((1.0, 1.0), Verdict.UNDECIDED),
     ],
 )
-def test_each_must_beat_the_rival(rates: tuple[float, float], verdict: Verdict) -> None:
+def test_each_must_be_ahead_of_the_rival(rates: tuple[float, float], verdict: Verdict) -> None:
     runs = evidence(a=falling(rates[0]), b=falling(rates[1]), hoag=falling(1.0))
-    assert EachBeats(("a", "b"), "hoag", "test_loss")(runs).verdict == verdict
+    assert judged(Ahead(("a", "b"), "hoag", ("test_loss",), better=-1), runs) is verdict
+    assert judged(Ahead(("a", "b"), "hoag", ("test_accuracy",)), runs) is verdict
+
+
+def test_nothing_counts_before_both_have_made_a_step() -> None:
+    """What P6 was: another value at the start, held until the first evaluation."""
+
+    def slow_to_begin(value: float) -> Callable[[int], History]:
+        def run(seed: int) -> History:
+            start, *rest = falling(1.0)(seed)
+            return [{**start, "test_accuracy": value + 0.001 * seed}, *rest[30:]]
+
+        return run
+
+    runs = evidence(lucky=slow_to_begin(0.9), other=slow_to_begin(0.1))
+    gain = Ahead(("lucky",), "other", ("test_accuracy",))(runs).gains[0]
+    assert gain.values == (0.0,) * len(SEEDS)
 
 
 @pytest.mark.parametrize(
-    ("floor", "verdict"),
-    [(0.52, Verdict.CONFIRMED), (0.7, Verdict.PARTLY), (1.5, Verdict.CONTRADICTED)],
+    ("floor", "verdict"), [(0.505, Verdict.CONFIRMED), (1.0, Verdict.CONTRADICTED)]
 )
 def test_alike_measures_differences_by_the_fall(floor: float, verdict: Verdict) -> None:
-    runs = evidence(a=falling(3.0), b=falling(3.0, floor))
-    assert Alike(("a", "b"), "test_loss")(runs).verdict == verdict
+    runs = evidence(a=falling(3.0), b=falling(3.0, floor, 0.001))
+    assert judged(Alike(("a", "b"), "test_loss"), runs) is verdict
 
 
 @pytest.mark.parametrize(
     ("ttsa", "verdict"),
     [
-        (falling(0.4, floor=0.9, noise=0.3), Verdict.CONFIRMED),
-        (falling(0.4), Verdict.PARTLY),
-        (falling(9.0), Verdict.CONTRADICTED),
+        (falling(0.4, floor=1.4, noise=0.3), Verdict.UNDECIDED),  # the middle seed has no distance
+        (falling(1.0, floor=0.2), Verdict.CONTRADICTED),
     ],
 )
 def test_slow_and_noisy_asks_for_both(ttsa: Callable[[int], History], verdict: Verdict) -> None:
-    runs = evidence(stocbio=falling(3.0, noise=0.01), bsa=falling(2.0), ttsa=ttsa)
-    assert SlowAndNoisy("ttsa", "stocbio", "test_loss")(runs).verdict == verdict
+    runs = evidence(stocbio=falling(1.0, noise=0.01), bsa=falling(2.0), ttsa=ttsa)
+    slow, noisy = SlowAndNoisy("ttsa", "stocbio", "test_loss")(runs).gains
+    assert judged(SlowAndNoisy("ttsa", "stocbio", "test_loss"), runs) is verdict
+    if verdict is Verdict.UNDECIDED:
+        assert decide([slow], ERROR) is Verdict.CONFIRMED
+        assert noisy.interval(ERROR).mean > 0
 
 
 @pytest.mark.parametrize(
@@ -173,7 +213,6 @@ def test_slow_and_noisy_asks_for_both(ttsa: Callable[[int], History], verdict: V
         ((9.0, 2.0), Verdict.CONFIRMED),
         ((2.0, 9.0), Verdict.CONTRADICTED),
         ((0.5, 0.2), Verdict.CONTRADICTED),  # no lead at all
-        ((2.0, 2.0), Verdict.PARTLY),
     ],
 )
 def test_a_gain_must_fall_from_one_to_the_next(
@@ -183,50 +222,35 @@ def test_a_gain_must_fall_from_one_to_the_next(
         name: evidence(stocbio=falling(rate), hoag=falling(1.0))
         for name, rate in zip(("p0.1", "p0.4"), rates, strict=True)
     }
-    finding = GainFalls("stocbio", "test_loss", ("p0.1", "p0.4"))(runs)
-    assert finding.verdict == verdict
-    assert "p0.1" in finding.numbers
+    judge = GainFalls("stocbio", "test_loss", ("p0.1", "p0.4"))
+    assert judged(judge, runs) is verdict
+    assert judge(runs).gains[1].what == "its fall from p0.1 to p0.4"
 
 
 def test_a_step_that_ends_after_the_budget_does_not_count() -> None:
     def late(seed: int) -> History:
         start = falling(1.0)(seed)[0]
-        return [start, {**start, "seconds": END + 1, "test_loss": 0.1}]
+        return [start, {**start, "step": 1, "seconds": END + 1, "test_loss": 0.1}]
 
     runs = evidence(ours=falling(3.0), rival=late)
-    assert Fastest("ours", ("test_loss",))(runs).verdict == Verdict.CONTRADICTED
+    assert "rival 11" in Fastest("ours", ("test_loss",))(runs).numbers
     in_time = Evidence.within(runs.curves, END)
-    assert Fastest("ours", ("test_loss",))(in_time).verdict == Verdict.CONFIRMED
+    assert "rival never" in Fastest("ours", ("test_loss",))(in_time).numbers
+    (gain,) = Fastest("ours", ("test_loss",))(in_time).gains
+    assert gain.values == (0.0,) * len(SEEDS)  # the rival has spent nothing: no bound
     assert in_time.seeds == len(SEEDS)
 
 
 def test_a_run_that_diverged_loses_and_breaks_nothing() -> None:
-    def diverged(seed: int) -> History:
-        return [{**line, "test_loss": None} for line in falling(1.0)(seed)[1:3]]
-
     def lost(seed: int) -> History:
-        return [falling(1.0)(seed)[0], *diverged(seed)]
+        start, *rest = falling(1.0)(seed)
+        return [start, *({**line, "test_loss": None} for line in rest)]
 
     runs = evidence(stocbio=lost, hoag=falling(1.0), ttsa=falling(0.5))
-    assert Fastest("stocbio", ("test_loss",))(runs).verdict == Verdict.CONTRADICTED
+    assert judged(Fastest("stocbio", ("test_loss",)), runs) is Verdict.CONTRADICTED
     assert "stocbio never" in Fastest("stocbio", ("test_loss",))(runs).numbers
-    assert EachBeats(("stocbio",), "hoag", "test_loss")(runs).verdict == Verdict.CONTRADICTED
-    assert GainFalls("stocbio", "test_loss", ("a",))({"a": runs}).verdict == Verdict.CONTRADICTED
-
-
-def test_ahead_compares_accuracies_over_all_of_the_time() -> None:
-    runs = evidence(quick=falling(2.0), slow=falling(0.5))  # both end at the same accuracy
-    assert Ahead("quick", "slow")(runs).verdict is Verdict.CONFIRMED
-    assert Ahead("slow", "quick")(runs).verdict is Verdict.CONTRADICTED
-    tied = evidence(a=falling(1.0, noise=0.1), b=falling(1.0, noise=0.1))
-    assert Ahead("a", "b")(tied).verdict is Verdict.PARTLY
-
-
-def test_ends_above_needs_each_of_ours_above_each_rival() -> None:
-    runs = evidence(best=falling(1.0, 0.2), good=falling(1.0, 0.5), poor=falling(9.0, 0.9))
-    assert EndsAbove(("best", "good"), ("poor",))(runs).verdict is Verdict.CONFIRMED
-    assert EndsAbove(("best", "poor"), ("good",))(runs).verdict is Verdict.PARTLY
-    assert EndsAbove(("poor",), ("best", "good"))(runs).verdict is Verdict.CONTRADICTED
+    ahead = Ahead(("stocbio",), "hoag", ("test_loss",), better=-1)
+    assert judged(ahead, runs) is Verdict.CONTRADICTED
 
 
 def test_steadier_looks_for_a_drop_and_for_the_spread() -> None:
@@ -236,32 +260,47 @@ def test_steadier_looks_for_a_drop_and_for_the_spread() -> None:
             line["test_accuracy"] -= 0.3 + 0.05 * seed
         return lines
 
-    runs = evidence(steady=falling(1.0), dropping=dropping)
-    assert Steadier("steady", "dropping")(runs).verdict is Verdict.CONFIRMED
-    assert Steadier("dropping", "steady")(runs).verdict is Verdict.CONTRADICTED
+    drops, spread = Steadier("steady", "dropping")(
+        evidence(steady=falling(1.0), dropping=dropping)
+    ).gains
+    assert decide([drops], ERROR) is Verdict.CONFIRMED
+    assert spread.interval(ERROR).mean > 0
 
 
 def test_a_figure_has_a_row_for_each_claim_and_experiment() -> None:
-    def always(verdict: Verdict) -> Callable[[Any], Finding]:
-        return lambda runs: Finding(verdict, "1 ± 0")
+    def always(*values: float) -> Callable[[Any], Finding]:
+        return lambda runs: Finding((Gain("a − b", values),), "more numbers")
 
     figure = Figure(
         title="A figure",
         source="A paper",
         experiments=("a", "b"),
-        claims={"it is fast": always(Verdict.CONFIRMED)},
-        comparisons={"a beats b": always(Verdict.PARTLY)},
+        claims={"it is fast": always(1.0, 1.1, 0.9, 1.05, 1.0)},
+        comparisons={"a beats b": always(1.0, -1.0, 0.5, 0.2, -0.3)},
     )
     rows = figure.judge({"a": evidence(x=falling(1.0)), "b": evidence(x=falling(1.0))})
     assert [(row.claim, row.experiment, row.verdict) for row in rows] == [
         ("it is fast", "a", "confirmed"),
         ("it is fast", "b", "confirmed"),
-        ("a beats b", "a, b", "partly"),
+        ("a beats b", "a, b", "undecided"),
     ]
-    assert json.loads(to_json(rows))[2]["verdict"] == "partly"
+    assert json.loads(to_json(rows))[2]["verdict"] == "undecided"
     page = to_markdown(figure, rows, "bilevel reproduce figure-0")
-    assert "## a beats b: partly" in page
+    assert "## a beats b: undecided" in page
+    assert "a − b +1.01 [" in page
     assert "`bilevel reproduce figure-0`" in page
+
+
+def test_the_number_of_claims_widens_the_intervals() -> None:
+    values = (1.0, 2.0, 3.0, 1.5, 2.5)
+
+    def figure(claims: int) -> Figure:
+        judge = lambda runs: Finding((Gain("", values),), "")  # noqa: E731
+        return Figure("", "", ("a",), {f"claim {i}": judge for i in range(claims)})
+
+    runs = {"a": evidence(x=falling(1.0))}
+    assert {row.verdict for row in figure(1).judge(runs)} == {"confirmed"}
+    assert {row.verdict for row in figure(50).judge(runs)} == {"undecided"}
 
 
 @pytest.mark.parametrize("name", figure_names())
@@ -272,4 +311,5 @@ def test_every_figure_can_be_judged(name: str) -> None:
     labels += ("aid-bio", "itd-bio", "aid-bio-increasing", "anil", "maml")
     runs = evidence(**{label: falling(1.0 + len(label) / 10) for label in labels})
     rows = figure.judge(dict.fromkeys(figure.experiments, runs))
+    assert all(row.effect for row in rows)
     assert len(rows) == len(figure.experiments) * len(figure.claims) + len(figure.comparisons)

@@ -44,7 +44,7 @@ def known_losses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
     """Trials whose losses are known; the points that were tried are kept."""
     tried: list[tuple[float, float]] = []
 
-    def loss(instance: Any, algorithm: Any, seed: int, budget: Budget) -> float:
+    def loss(instance: Any, algorithm: Any, seed: int, budget: Budget, clock: Any) -> float:
         point = algorithm.inner_lr, algorithm.outer.lr
         tried.append(point)
         return LOSSES[point]
@@ -84,7 +84,7 @@ def test_a_number_of_trials_holds_for_all_times_together(
 
 
 def test_choices_may_be_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def loss(instance: Any, algorithm: Any, seed: int, budget: Budget) -> float:
+    def loss(instance: Any, algorithm: Any, seed: int, budget: Budget, clock: Any) -> float:
         return float(algorithm.inner.tol)
 
     monkeypatch.setattr(module, "loss_after", loss)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +18,8 @@ from bilevel.lab.sweeps import shared_trials as module
 from bilevel.lab.sweeps.shared_trials import Pulse, SharedTrials
 from bilevel.lab.sweeps.storage import opened
 
-from ...cli.signalled import Commands
+from ...cli.signalled import begin
+from ...truth import forked
 from ..experiments.small_experiments import tiny_toml
 
 CHOICES: dict[str, list[Any]] = {"a": [1, 2, 3], "b": ["x", "y"]}
@@ -182,15 +181,10 @@ def test_with_workers_killed_all_the_time_every_point_is_done_once(
 ) -> None:
     storage, name = address.format(folder=tmp_path), f"sweep-{goal}-{uuid.uuid4()}"
     arguments = [storage, name, str(KILLS), *(["5"] if goal == 5 else [])]
-    run = subprocess.run(
-        [sys.executable, Path(__file__).with_name("killed_sweeps.py"), *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    told = json.loads(run.stdout)
+    script = Path(__file__).with_name("killed_sweeps.py")
+    run = forked.begin(tmp_path, str(script), *arguments).end()
+    assert run.code == 0, run.err
+    told = json.loads(run.out)
     assert told["left"] >= 3  # the others may have been done before they could be killed
     with opened(storage) as store:
         study = optuna.load_study(study_name=f"{name}/stoc", storage=store)
@@ -206,9 +200,8 @@ def test_with_workers_killed_all_the_time_every_point_is_done_once(
 def test_two_commands_share_the_work_and_find_the_same(tmp_path: Path) -> None:
     grid = {"stoc": {"inner_lr": [0.1, 1.0]}}
     (tmp_path / "tiny.toml").write_text(tiny_toml(sweep=grid))
-    with Commands() as commands:
-        both = [commands.begin(tmp_path, "sweep", "tiny.toml") for _ in range(2)]
-        ended = [command.end() for command in both]
+    both = [begin(tmp_path, "sweep", "tiny.toml") for _ in range(2)]
+    ended = [command.end() for command in both]
     assert [shown.code for shown in ended] == [0, 0], ended
     assert ended[0].out == ended[1].out
     assert "in 2 trials with inner_lr = " in ended[0].out

@@ -189,8 +189,8 @@ def test_learning_makes_tasks_easier_that_one_channel_tells_apart():
     algorithm = ITDBiO(
         inner_steps=5, inner_lr=0.5, outer=bilevel.updates.Adam(0.01), warm_start=False
     )
-    result = bilevel.minimize(stated, algorithm, steps=30, evaluate_every=30)
-    before = accuracy(stated, algorithm, stated.x0, 40).mean
-    after = accuracy(stated, algorithm, result.state.x, 40).mean
+    result = bilevel.minimize(stated, algorithm, steps=20, evaluate_every=20)
+    before = accuracy(stated, algorithm, stated.x0, 20).mean
+    after = accuracy(stated, algorithm, result.state.x, 20).mean
     assert after > before + 0.1
     assert after > 0.9

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import scipy.sparse
@@ -21,6 +18,7 @@ from bilevel.models.softmax.oracle import SoftmaxOracle
 from bilevel.oracles import do, make
 from bilevel.oracles.plans import Contract, Descend, Retrace, Step, Sweep, Trace
 
+from ...truth import forked
 from .compiled_cases import (
     CLASSES,
     assert_near,
@@ -292,7 +290,7 @@ def test_stocbio_takes_the_same_steps_with_and_without_the_kernels(monkeypatch):
     assert fast.counts == slow.counts
 
 
-def test_without_numba_a_large_problem_is_solved_by_torch():
+def test_without_numba_a_large_problem_is_solved_by_torch(tmp_path):
     code = """
 import sys
 sys.modules["numba"] = sys.modules["llvmlite"] = None
@@ -305,7 +303,8 @@ problem = bilevel.softmax_problem(
 assert type(make(problem)) is SoftmaxOracle
 bilevel.minimize(problem, bilevel.algorithms.StocBiO(), steps=2)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    ended = forked.begin(tmp_path, "-c", code).end()
+    assert ended.code == 0, ended.err
 
 
 def test_a_regression_of_one_class_or_one_row_is_no_special_case():

@@ -1,14 +1,14 @@
 """Runs that are the same on one process and on several.
 
-    torchrun --nproc-per-node 2 -m tests.oracles.distributed.rank_cases FILE
+    torchrun --nproc-per-node 2 -m tests.oracles.distributed.rank_cases FILE CASE CASE ...
 
-Each process runs every case; the leader writes what came out to FILE.
+Each process runs these cases; the leader writes what came out to FILE.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 from bilevel.few_shot import LearnedHead, ZeroHead
 from bilevel.inner import NewtonCG
 from bilevel.linear import from_oracle, jacobi
-from bilevel.peers import Alone, Peers, from_environment
+from bilevel.peers import Peers, from_environment
 
 import bilevel
 from bilevel import Problem
@@ -58,8 +58,8 @@ def weights_and_penalties() -> Problem:
 def cases() -> Iterator[tuple[str, Case]]:
     for name, entry in registry().items():
         yield f"{name}, rows", Case(lambda: noisy_sum(rows=ROWS).problem("dict"), entry.make())
-        yield f"{name}, no rows", Case(lambda: quadratic(4.0).problem(), entry.make())
-        yield f"{name}, softmax", Case(weights_and_penalties, entry.make())
+        yield f"{name}, no rows", Case(lambda: quadratic(4.0).problem(), entry.make(), 1)
+        yield f"{name}, softmax", Case(weights_and_penalties, entry.make(), 2)
     newton, precise = NewtonCG(1e-10), {"cg_steps": 40, "cg_tol": 1e-11}
     for kind in (from_oracle, jacobi):
         aid = AIDBiO(inner=newton, **precise, preconditioner=kind, outer_lr=0.5)
@@ -79,7 +79,11 @@ def cases() -> Iterator[tuple[str, Case]]:
 
 
 def _tasks(learner: Any, settings: dict[str, Any]) -> Callable[[], Problem]:
-    return lambda: few_shot(learner, **settings)
+    # A module cannot be called by several threads at once, so each thread has its own.
+    return lambda: few_shot.__wrapped__(learner, **settings)
+
+
+CASES = dict(cases())
 
 
 def outcome(case: Case, peers: Peers) -> dict[str, Any]:
@@ -98,13 +102,13 @@ def outcome(case: Case, peers: Peers) -> dict[str, Any]:
     }
 
 
-def outcomes(peers: Peers | None = None) -> dict[str, dict[str, Any]]:
-    return {name: outcome(case, peers or Alone()) for name, case in cases()}
+def outcomes(names: Iterable[str], peers: Peers) -> dict[str, dict[str, Any]]:
+    return {name: outcome(CASES[name], peers) for name in names}
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with from_environment(timeout=60) as everyone:
-        found = outcomes(everyone)
+        found = outcomes(sys.argv[2:], everyone)
         if everyone.leads:
             torch.save(found, Path(sys.argv[1]))

@@ -1,6 +1,6 @@
-"""A checkpointed run on several processes, one of which may be killed on the way.
+"""A checkpointed run on several processes, one of which is killed on the way.
 
-    torchrun --nproc-per-node 2 -m tests.oracles.distributed.rank_program FOLDER OUTPUT [STEP]
+    torchrun --nproc-per-node 2 -m tests.oracles.distributed.rank_program FOLDER OUTPUT STEP
 
 Rank 1 kills itself with SIGKILL after STEP, but only once: the mark that it leaves in FOLDER
 tells the next start not to.
@@ -12,9 +12,10 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
-from bilevel.peers import from_environment
+from bilevel.peers import Peers, from_environment
 
 import bilevel
 from bilevel.algorithms import StocBiO
@@ -25,10 +26,17 @@ STEPS = 12
 ALGORITHM = StocBiO(batch=6, outer_lr=0.05)
 
 
-def main(folder: Path, output: Path, die_at: int | None) -> None:
+def run(peers: Peers, **more: Any) -> dict[str, Any]:
+    problem = bilevel.shard(noisy_sum(rows=41).problem(), peers)
+    result = bilevel.minimize(problem, ALGORITHM, steps=STEPS, **more)
+    steps = [record.step for record in result.history]
+    state, counts = result.state, dict(result.counts)
+    return {"x": state.x, "y": state.y, "steps": steps, "counts": counts}
+
+
+def main(folder: Path, output: Path, die_at: int) -> None:
     torch.set_num_threads(1)
     with from_environment(timeout=20) as peers:
-        problem = bilevel.shard(noisy_sum(rows=41).problem(), peers)
         mark = folder / "died"
 
         def die(progress: bilevel.Progress) -> None:
@@ -36,19 +44,10 @@ def main(folder: Path, output: Path, die_at: int | None) -> None:
                 mark.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        result = bilevel.minimize(
-            problem,
-            ALGORITHM,
-            steps=STEPS,
-            callbacks=[die],
-            checkpoint=folder / "kept",
-            checkpoint_every=0.0,
-        )
+        found = run(peers, callbacks=[die], checkpoint=folder / "kept", checkpoint_every=0.0)
         if peers.leads:
-            steps = [record.step for record in result.history]
-            found = {"x": result.state.x, "y": result.state.y, "steps": steps}
-            torch.save({**found, "counts": dict(result.counts)}, output)
+            torch.save(found, output)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,46 +20,30 @@ from bilevel.lab.run_folder import Folder
 from bilevel.problem.parts import Part
 
 from ...truth.dense_truth import relative
+from ...truth.forked import ROOT, Ended, begin
 from ...truth.quadratics import noisy_sum
-from .rank_cases import cases, outcomes
+from .rank_cases import CASES, outcome
+from .rank_program import run
+from .threads import together
 
-ROOT = Path(__file__).parents[3]
 PROGRAM = "tests.oracles.distributed.rank_program"
 
 
-def torchrun(processes: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    return subprocess.run(
-        [*command, f"--nproc-per-node={processes}", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+def ranks(processes: int, *arguments: str) -> list[Ended]:
+    """As torchrun starts them, without the seconds that it takes."""
+    with socket.socket() as any_port:
+        any_port.bind(("127.0.0.1", 0))
+        port = any_port.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
+    begun = [begin(ROOT, *arguments, **shared, RANK=str(rank)) for rank in range(processes)]
+    return [rank.end() for rank in begun]
 
 
-@pytest.fixture(scope="module")
-def alone():
-    return outcomes()
-
-
-@pytest.fixture(scope="module", params=[2, 3])
-def together(request, tmp_path_factory):
-    file = tmp_path_factory.mktemp("ranks") / "found.pt"
-    done = torchrun(request.param, "-m", "tests.oracles.distributed.rank_cases", str(file))
-    assert done.returncode == 0, done.stderr[-3000:]
-    return torch.load(file, weights_only=True)
-
-
-@pytest.mark.parametrize("name", [name for name, _ in cases()])
-def test_every_run_ends_as_on_one_process(name, alone, together):
-    one, many = alone[name], together[name]
+def assert_as_on_one_process(name: str, many: dict[str, Any]) -> None:
+    one = outcome(CASES[name], Alone())
     assert many["status"] == one["status"]
-    # The mean of the processes' inverses is another preconditioner; and where steps are tried until
-    # Φ falls no more, the last digits decide how often.
-    if not name.startswith(("preconditioned, from_oracle", "aid-qn", "anchored-aid")):
+    # Where steps are tried until Φ falls no more, the last digits decide how often.
+    if not name.startswith(("aid-qn", "anchored-aid")):
         assert many["counts"] == one["counts"]
     # A step of AnchoredAID is a whole run on a sample, over which rounding grows: its end is known
     # to fewer digits, and ∇Φ, which is small there, to fewer still.
@@ -69,45 +54,67 @@ def test_every_run_ends_as_on_one_process(name, alone, together):
     torch.testing.assert_close(many["values"], one["values"], rtol=near, atol=1e-12)
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("unbroken")
-    done = torchrun(2, "-m", PROGRAM, str(folder), str(folder / "found.pt"))
-    assert done.returncode == 0, done.stderr[-3000:]
-    return torch.load(folder / "found.pt", weights_only=True)
+@pytest.mark.parametrize("name", CASES)
+def test_every_run_ends_as_on_one_process(name: str) -> None:
+    """Threads stand for three processes."""
+    first, *others = together(3, lambda peers: outcome(CASES[name], peers))
+    assert_as_on_one_process(name, first)
+    for other in others:
+        assert all(torch.equal(first[key], other[key]) for key in ("x", "y", "hypergradient"))
+        assert (first["values"], first["counts"]) == (other["values"], other["counts"])
 
 
-def test_a_process_that_dies_ends_the_others_with_a_clear_message(tmp_path):
+@pytest.mark.parametrize("size", [2, 3])
+def test_runs_in_real_processes_end_as_on_one(size: int, tmp_path: Path) -> None:
+    names = ["aid-bio, rows", "aid-qn, no rows", "stocbio, softmax", "sparse", "tasks, anil, 2"]
+    file = tmp_path / "found.pt"
+    for ended in ranks(size, "-m", "tests.oracles.distributed.rank_cases", str(file), *names):
+        assert ended.code == 0, ended.err[-3000:]
+    found = torch.load(file, weights_only=True)
+    for name in names:
+        assert_as_on_one_process(name, found[name])
+
+
+def test_a_process_that_dies_ends_the_others_with_a_clear_message(tmp_path: Path) -> None:
     """Without torchrun, which may end the others before they speak."""
-    with socket.socket() as any_port:
-        any_port.bind(("127.0.0.1", 0))
-        port = any_port.getsockname()[1]
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     output = tmp_path / "found.pt"
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", PROGRAM, str(tmp_path), str(output), "5"],
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **shared, "RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    said = [rank.communicate(timeout=120)[1] for rank in ranks]
-    assert ranks[1].returncode == -signal.SIGKILL
-    assert ranks[0].returncode == 1
-    assert "rank 0 of 2 lost its peers: another rank has died" in said[0]
-    assert "torchrun --max-restarts starts all of them again, from the last" in said[0]
+    first, second = ranks(2, "-m", PROGRAM, str(tmp_path), str(output), "5")
+    assert second.code == -signal.SIGKILL
+    assert first.code == 1
+    assert "rank 0 of 2 lost its peers: another rank has died" in first.err
+    assert "torchrun --max-restarts starts all of them again, from the last" in first.err
     assert not output.exists()
 
 
-def test_a_restart_by_torchrun_goes_on_from_the_checkpoint_to_the_same_bits(tmp_path, unbroken):
-    options = "--max-restarts=1", "-m", PROGRAM
-    done = torchrun(2, *options, str(tmp_path), str(tmp_path / "found.pt"), "5")
+@pytest.mark.parametrize(
+    ("what", "named"),
+    [("ridge", "inner.ridge"), ("rows", "inner_data"), ("steps", "steps")],
+)
+def test_processes_that_disagree_are_both_told_in_what(what: str, named: str) -> None:
+    for rank in ranks(2, "-m", "tests.oracles.distributed.differing_ranks", what):
+        assert rank.code == 1
+        told = rank.err[rank.err.index("the processes do not work on the same run") :]
+        assert "rank 1 differs from rank 0 in" in told
+        assert named in told
+        assert "lost its peers" not in rank.err
+
+
+def test_a_restart_by_torchrun_goes_on_from_the_checkpoint_to_the_same_bits(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    program = ["--max-restarts=1", "-m", PROGRAM, str(tmp_path), str(tmp_path / "found.pt"), "5"]
+    done = subprocess.run(
+        [*command, *program],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "died").exists()
     found = torch.load(tmp_path / "found.pt", weights_only=True)
+    unbroken = together(2, run)[0]
     assert torch.equal(found["x"], unbroken["x"])
     assert torch.equal(found["y"], unbroken["y"])
     assert found["steps"] == unbroken["steps"] == list(range(1, 13))
@@ -146,18 +153,12 @@ def test_an_experiment_on_two_processes_writes_the_results_of_one(tmp_path):
     file = tmp_path / "shared.toml"
     file.write_text(EXPERIMENT, encoding="utf-8")
     folders = [tmp_path / "one", tmp_path / "two"]
-    command = ["-m", "bilevel", "run", str(file), "-o"]
-    one = subprocess.run(
-        [sys.executable, *command, str(folders[0])],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert one.returncode == 0, one.stderr
-    two = torchrun(2, *command, str(folders[1]))
-    assert two.returncode == 0, two.stderr[-3000:]
-    assert two.stdout.count("results: ") == 1  # only one process speaks
+    command = ("-m", "bilevel", "run", str(file), "-o")
+    one = begin(ROOT, *command, str(folders[0])).end()
+    assert one.code == 0, one.err
+    two = ranks(2, *command, str(folders[1]))
+    assert [rank.code for rank in two] == [0, 0], two
+    assert [rank.out.count("results: ") for rank in two] == [1, 0]  # only one process speaks
     chosen = load(str(file))
     curves = [Folder(folder).begun(chosen) for folder in folders]
     compared = 0

@@ -17,7 +17,6 @@ from bilevel.durable import sealed
 from bilevel.durable.store import Store
 from bilevel.errors import UserError
 
-from ...apps.cleaning.dirty_tables import Command
 from ...apps.few_shot import few_shot_pictures
 from .kept_runs import PowerFailureError, assert_same, fail_at, kept
 
@@ -130,16 +129,6 @@ def test_on_a_real_disk_that_gets_full_the_run_goes_on_and_can_go_on_later(
     assert [file.name for file in Store(small_disk / "run").files()] == ["step-000000000000.pt"]
     subprocess.run(["mount", "-o", "remount,size=1m", str(small_disk)], check=True)
     assert_same(kept(small_disk / "run"), whole)
-
-
-def test_a_checkpoint_folder_that_cannot_be_written_ends_the_command_before_any_work(
-    clean: Command,
-) -> None:
-    (clean.folder / "file").write_text("")
-    for place, message in (("file", "file is a file: name a folder"), ("file/a", "cannot write")):
-        shown = clean("absent.csv", "--checkpoint", place)  # so early that nothing was read
-        assert shown.code == 2
-        assert message in " ".join(shown.err.split())
 
 
 def test_a_damaged_training_goes_on_from_the_model_before_the_last(

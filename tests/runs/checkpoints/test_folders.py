@@ -127,3 +127,21 @@ def test_ranks_that_disagree_are_told_in_what() -> None:
         check_agreement(Second(), {"seed": "0", "inner.ridge": "0.5"})
     with pytest.raises(UserError, match=r"rank 1 differs from rank 0 in seed, other parts"):
         check_agreement(Second(), {"seed": "1", "inner.ridge": "0.1", "inner.more": "1"})
+
+
+@pytest.mark.parametrize("content", ["", "mine\n", None], ids=["empty", "a text", "a history"])
+def test_a_link_in_the_place_of_the_history_is_not_followed(
+    content: str | None, tmp_path: Path
+) -> None:
+    place, other = tmp_path / "kept", tmp_path / "other.txt"
+    if content is None:
+        kept(tmp_path / "first", steps=3)
+        other = tmp_path / "first/history.jsonl"
+    else:
+        other.write_text(content)
+    before = other.read_bytes()
+    place.mkdir()
+    (place / "history.jsonl").symlink_to(other)
+    with pytest.warns(RuntimeWarning, match="is a link: what it points to is not written to"):
+        assert len(kept(place, steps=3).history) == 3
+    assert other.read_bytes() == before

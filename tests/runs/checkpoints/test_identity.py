@@ -105,7 +105,11 @@ EDITS = {
     "a global number": ("RIDGE = 0.1", "RIDGE = 10", "inner.RIDGE was 0.1, is 10"),
     "an entry of a dict": ('{"ridge": 0.1', '{"ridge": 10.0', "TABLE.ridge was 0.1, is 10.0"),
     "an entry of a list": ("[1.0, 2.0]", "[1.0, 3.0]", "TABLE.rates.1 was 2.0, is 3.0"),
-    "a longer list": ("[1.0, 2.0]", "[1.0, 2.0, 3.0]", "TABLE.rates was 2 entries, is 3"),
+    "a longer list": (
+        "[1.0, 2.0]",
+        "[1.0, 2.0, 3.0]",
+        "rates was a list of 2 entries",
+    ),
     "a member of a set": ('{"a", "b"}', '{"a", "c"}', "TABLE.kinds was {'a', 'b'}, is {'a', 'c'}"),
     "an array": ("np.arange(3.0)", "np.arange(3.0) + 1e-12", "outer.ARRAY was 3 numbers with"),
     "an array of text": ('["a", "b"]', '["a", "c"]', "outer.NAMES was 2 numbers with digest"),

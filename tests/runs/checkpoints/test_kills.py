@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -16,10 +14,10 @@ from bilevel.apps.few_shot.checkpoint import load
 from bilevel.durable.store import Store
 from bilevel.lab.run_folder import Folder
 
-from ...apps.cleaning.dirty_tables import dirty
 from ...apps.few_shot.few_shot_pictures import SMALL, put_images
-from ...cli.signalled import Commands
+from ...cli.signalled import begin
 from ...lab.experiments.small_experiments import tiny_toml
+from ...truth import forked
 
 KILLS = 12  # of each algorithm, at least
 
@@ -30,38 +28,28 @@ def test_a_run_killed_at_random_moments_ends_with_the_bits_of_one_that_was_not(
     name: str, tmp_path: Path
 ) -> None:
     script = Path(__file__).with_name("killed_runs.py")
-    command = [sys.executable, str(script), name, str(KILLS), str(tmp_path / "run")]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert int(ended.stdout) >= KILLS
+    ended = forked.begin(tmp_path, str(script), name, str(KILLS), str(tmp_path / "run")).end()
+    assert ended.code == 0, ended.err
+    assert int(ended.out) >= KILLS
 
 
 @pytest.mark.skipif(os.name != "posix", reason="processes are forked")
 def test_killed_commands_go_on_and_find_the_same(tmp_path: Path) -> None:
-    case = dirty(rows=20_000)
-    case.train.to_csv(tmp_path / "train.csv", index=False)
-    case.trusted.to_csv(tmp_path / "trusted.csv", index=False)
     put_images(tmp_path / "data")
     budget = {"steps": 100, "evaluations": 20}
     (tmp_path / "tiny.toml").write_text(tiny_toml(budget=budget, seeds=[0]))
-    clean = ("clean", "train.csv", "--label", "label", "--trusted", "trusted.csv")
-    often = ("--checkpoint", "kept", "--checkpoint-every", "0")
     train = ("few-shot", "train", *SMALL, "--steps", "40")
-    with Commands() as commands:
-        for command, extra, reached in (
-            ((*clean, "--algorithm", "stocbio", "--output"), often, "kept/step-*2.pt"),
-            ((*train, "--output"), (), "few-shot-1/last.pt"),
-            (("run", "tiny.toml", "--output"), (), "run-1/runs/stoc/seed-0/checkpoint/step-*5*.pt"),
-        ):
-            broken, whole = f"{command[0]}-1", f"{command[0]}-2"
-            killed = commands.begin(tmp_path, *command, broken, *extra)
-            how = killed.send(signal.SIGKILL, partial(found, tmp_path, reached))
-            assert how.code == -signal.SIGKILL
-            again = commands.begin(tmp_path, *command, broken, *extra)
-            unbroken = commands.begin(tmp_path, *command, whole)
-            assert [again.end().code, unbroken.end().code] == [0, 0]
-    tables = [(tmp_path / f"clean-{i}" / "labels.csv").read_bytes() for i in (1, 2)]
-    assert tables[0] == tables[1]
+    for command, reached in (
+        ((*train, "--output"), "few-shot-1/last.pt"),
+        (("run", "tiny.toml", "--output"), "run-1/runs/stoc/seed-0/checkpoint/step-*5*.pt"),
+    ):
+        broken, whole = f"{command[0]}-1", f"{command[0]}-2"
+        killed = begin(tmp_path, *command, broken)
+        how = killed.send(signal.SIGKILL, partial(found, tmp_path, reached))
+        assert how.code == -signal.SIGKILL
+        again = begin(tmp_path, *command, broken)
+        unbroken = begin(tmp_path, *command, whole)
+        assert [again.end().code, unbroken.end().code] == [0, 0]
     kept = [Store(tmp_path / f"few-shot-{i}/checkpoint").load() for i in (1, 2)]
     states = [saved["past"]["state"]["points"] for saved in kept if saved is not None]
     assert all(torch.equal(states[0][name], states[1][name]) for name in ("x", "y"))

@@ -10,6 +10,7 @@ from bilevel.inner import GradientDescent, Steps
 from bilevel.updates import (
     AdaGrad,
     Adam,
+    AdamW,
     AdaptiveStep,
     Descent,
     Look,
@@ -68,7 +69,11 @@ def remembered(update: Update, steps: int) -> Memory:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5])
-@pytest.mark.parametrize("update", [*UPDATES.values(), *SCHEDULED.values(), Adam(0.3)], ids=str)
+@pytest.mark.parametrize(
+    "update",
+    [*UPDATES.values(), *SCHEDULED.values(), Adam(0.3), AdamW(FALLING, epsilon=1e-3, decay=0.5)],
+    ids=str,
+)
 def test_a_transpose_is_autograds_vjp_of_the_step(update, steps):
     memory, look = remembered(update, steps), Look(steps)
     names = [name for name, value in memory.items() if isinstance(value, Tensor)]
@@ -84,14 +89,14 @@ def test_a_transpose_is_autograds_vjp_of_the_step(update, steps):
     of_memory = dict(zip(names, covectors[1:], strict=True))
     found = update.transpose(covectors[0], of_memory, given[1], memory, look)
     assert relative(found.point, truth[0]) < 1e-12
-    torch.testing.assert_close(found.gradient, truth[1], rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(found.scale * found.gradient, truth[1], rtol=1e-12, atol=1e-13)
     assert found.memory.keys() == set(names)
     for name, right in zip(names, truth[2:], strict=True):
         torch.testing.assert_close(found.memory[name], right, rtol=1e-12, atol=1e-14)
     alone = update.transpose(covectors[0], {}, given[1], memory, look)
     zeros = (covectors[0], *(torch.zeros_like(c) for c in covectors[1:]))
     _, truth = torch.autograd.functional.vjp(step, tuple(given), zeros)
-    torch.testing.assert_close(alone.gradient, truth[1], rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(alone.scale * alone.gradient, truth[1], rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("update", UPDATES.values(), ids=UPDATES)

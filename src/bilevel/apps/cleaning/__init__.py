@@ -1,8 +1,13 @@
 """Cleaning: which labels of a table are wrong, and a model that is not misled by them.
 
-`clean` is the engine, on tensors; the other files are the job of `bilevel clean`, on tables.
+`find_wrong_labels` judges the labels of any table, with or without trusted rows, and
+`find_wrong_numbers` those that are numbers. `clean` is the paper's data hyper-cleaning: a weight
+for each row, learned by hypergradients. The other files are the job of `bilevel clean`.
+
+The public names are those of `__init__.pyi`, imported when first used: a command that cleans a
+table need not wait for torch.
 """
 
-from bilevel.apps.cleaning.engine import Cleaning, clean, default_algorithm
+from bilevel.discovery import lazy_names
 
-__all__ = ["Cleaning", "clean", "default_algorithm"]
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

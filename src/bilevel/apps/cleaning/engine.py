@@ -1,169 +1,194 @@
-"""Data hyper-cleaning: learn a weight for every row, find the wrong labels, refit without them.
+"""Which labels are wrong: cross-fitted experts, a pool with a noise model, two rounds.
 
-    min_λ  (1/m) Σ_{trusted} ℓ(w*; a_i, b_i),   w* = argmin (1/n) Σ σ(λ_i) ℓ(w; a_i, b_i) + C_r ‖w‖²
+Round 1: experts on the labels as they are given, and a pool. Round 2: experts on the soft labels
+that the first pool believes in; the last pool weighs the experts of both rounds.
 
-Reference: the paper, Section 6 and its appendix on data hyper-cleaning; Shaban, Cheng, Hatch &
-Boots, "Truncated back-propagation for bilevel optimization", AISTATS 2019.
+A pool without trusted rows can be blind: where the labels are so noisy that experts know next to
+nothing about them, giving all rows to one class costs less likelihood than it gains in entropy.
+That is noticed (the pool has lost what the experts know), the error rates are then taken from the
+confident joint (Northcutt, Jiang & Chuang, JAIR 2021), and the user is told.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
-from typing import Any, Unpack
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import scipy.special
+import pandas as pd
 
-from bilevel.algorithms import Algorithm, named
-from bilevel.apps.holdout import (
-    Array,
-    LabelledRows,
-    RunOptions,
-    accurate_newton,
-    fit_softmax,
-    learn,
+from bilevel.apps.cleaning.annotators import abilities
+from bilevel.apps.cleaning.columns import Array, Column, recognise
+from bilevel.apps.cleaning.copies import copies_of
+from bilevel.apps.cleaning.counting import (
+    ENOUGH,
+    FEW,
+    Interval,
+    by_audit,
+    held_back,
+    how_many,
+    how_right,
+    most_by_sure_rows,
+    most_expected_f1,
+    the_worst,
 )
-from bilevel.models.softmax.form import Ridge, SigmoidWeights
-from bilevel.oracles import make
-from bilevel.problem.problem import Problem
-from bilevel.runs.result import Result
-from bilevel.solvers.linear.cg import from_oracle
-from bilevel.solvers.updates.adam import Adam
-
-_UNLIKELY = math.log(2)  # the loss of a label with probability 1/2
-_FALSE_ALARMS = 0.02  # the share of right labels that may be flagged
+from bilevel.apps.cleaning.features import Encoder
+from bilevel.apps.cleaning.pool import Pool
+from bilevel.apps.cleaning.rounds import EXPERTS, Judge, Progress, Stages, floor, logs_of
 
 
 @dataclass(frozen=True)
-class Cleaning:
-    """What was learned about each row.
+class Model:
+    """The pool as a classifier of new rows; it carries its own features."""
+
+    encoder: Encoder
+    classes: Array
+    experts: list[Any]
+    pool: Pool
+
+    def probabilities(self, table: pd.DataFrame) -> Array:
+        """Of each class, for each row."""
+        features, small = self.encoder.transform(table), floor(len(self.classes))
+        logs = np.stack([logs_of(expert.scores(features), small) for expert in self.experts])
+        return self.pool.probabilities(logs)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is thought of each row's label.
 
     Args:
-        weights: σ(λ_i), what the bilevel problem made of each row.
-        label_quality: the refitted model's probability of the given label; low is suspicious.
-        likely_label: the refitted model's own answer.
-        flagged: rows left out of the refit, as wrongly labelled: less likely than one in two,
-            and than 98 % of the labels of the trusted rows held back.
-        coefficients: (features, classes) of the model refitted on kept and trusted rows.
-        accuracy_before: on the trusted rows held back, of the model fitted on all rows.
-        accuracy_after: the same, fitted without the flagged rows.
-        held_back_loss: on the trusted rows held back, after each outer step.
-        result: the bilevel run.
+        classes: in order.
+        columns: what each column was taken for.
+        wrong: P(the label is wrong); 0 for trusted rows.
+        labels: (rows, classes), the probability of each label; trusted rows are sure.
+        flagged: the rows with the greatest expected F1.
+        trusted: the rows that were given as right.
+        count: how many labels are wrong: the least, the expected and the largest number (90 %).
+        precision: the same of the share of the flagged labels that is wrong; None where too few
+            rows were checked to tell.
+        annotators: the mean share of right labels of each, as it is thought; None without them.
+        checked: trusted rows, how many of them models without their labels got right, and the 90 %
+            interval of that share; None with fewer than 20.
+        blind: the labels alone cannot tell how many are wrong.
+        model: a classifier of new rows.
+        judged: the rows that have a label; None: all.
     """
 
-    weights: Array
-    label_quality: Array
-    likely_label: Array
+    classes: Array
+    columns: list[Column]
+    wrong: Array
+    labels: Array
     flagged: Array
-    coefficients: Array
-    accuracy_before: float
-    accuracy_after: float
-    held_back_loss: list[float]
-    result: Result
+    trusted: Array
+    count: Interval
+    precision: Interval | None
+    checked: tuple[int, int, float, float] | None
+    blind: bool
+    model: Model
+    judged: Array | None = None
+    annotators: Array | None = None
+
+    @property
+    def doubtful(self) -> Array:
+        """The rows that are judged: those with a label that nobody vouches for."""
+        return ~self.trusted if self.judged is None else self.judged & ~self.trusted
+
+    @property
+    def likely(self) -> Array:
+        """The likeliest label of each row."""
+        return np.asarray(self.classes[self.labels.argmax(1)])
 
 
-def clean(
-    rows: Any,
+def find_wrong_labels(
+    table: Any,
     labels: Any,
-    trusted_rows: Any,
-    trusted_labels: Any,
     *,
-    classes: int | None = None,
-    ridge: float = 1e-3,
-    algorithm: Algorithm | str = "aid-bio",
-    steps: int = 30,
-    patience: int = 2,
-    hold_back: float = 0.2,
+    trusted: Any = None,
+    fair: Any = None,
+    audit: tuple[int, int] | None = None,
+    annotators: Any = None,
+    columns: list[Column] | None = None,
     seed: int = 0,
-    **options: Unpack[RunOptions],
-) -> Cleaning:
-    """Find the wrong labels among `rows` with the help of a few trusted rows.
-
-    One part of the trusted rows is the outer loss; the rest is held back, to stop before the
-    weights over-fit the first, and to measure the accuracy.
+    jobs: int | None = None,
+    progress: Progress = lambda *_: None,
+) -> Findings:
+    """Judge every label of a table; the rows that `trusted` marks are right.
 
     Args:
-        rows, labels: features (dense or CSR, with a column of ones if a bias is wanted) and
-            labels 0, ..., classes − 1, some of them wrong.
-        trusted_rows, trusted_labels: the same for rows with right labels.
-        classes: how many; by default the largest label + 1.
-        ridge: C_r.
-        algorithm: a name of the registry (with settings fit for this problem), or an algorithm.
-        steps: the most outer steps.
-        patience: stop after so many steps without a better loss on the rows held back.
-        hold_back: the fraction of the trusted rows that is held back.
-        seed: of the split and of the algorithm.
-        options: callbacks, checkpoint and checkpoint_every, as for `bilevel.minimize`.
+        table: a DataFrame of numbers, categories, dates and free text, with gaps; or an array.
+        labels: one for each row.
+        trusted: a mask of the rows whose labels are known to be right; none by default.
+        fair: which of these are a fair sample of all rows, and may stand for them in what is said
+            about others; all of them by default.
+        audit: of a fair sample, how many labels were checked and how many were wrong.
+        annotators: (rows, annotators), the labels that each of them gave; None where one gave none.
+        columns: what each column holds, as `recognise` gives it by default.
+        seed: of folds, forests and landmarks.
+        jobs: processes for the forests.
+        progress: told (stage, how many are done, how many there are).
 
     Example:
-        >>> import torch
-        >>> from bilevel.cleaning import clean
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> labels = torch.arange(300) % 3
-        >>> rows = torch.eye(3)[labels] + 0.3 * torch.randn(300, 3, generator=generator)
-        >>> noisy = labels[:200].clone(); noisy[:20] = (noisy[:20] + 1) % 3
-        >>> found = clean(rows[:200], noisy, rows[200:], labels[200:])
+        >>> random = np.random.default_rng(0)
+        >>> right = np.arange(200) % 2
+        >>> table = pd.DataFrame({"size": right + 0.3 * random.normal(size=200)})
+        >>> labels = right.copy(); labels[:20] = 1 - labels[:20]
+        >>> found = find_wrong_labels(table, labels)
         >>> bool(found.flagged[:20].mean() > 0.9), bool(found.flagged[20:].mean() < 0.1)
         (True, True)
     """
-    train = LabelledRows.of(rows, labels)
-    trusted = LabelledRows.of(trusted_rows, trusted_labels)
-    classes = classes or int(max(train.labels.max(), trusted.labels.max())) + 1
-    outer, held = trusted.split("hold_back", hold_back, seed)
-    penalty = Ridge(ridge)
-
-    def method(problem: Problem) -> Algorithm:
-        return default_algorithm(algorithm, problem) if isinstance(algorithm, str) else algorithm
-
-    def fit(rows: LabelledRows, start: Array) -> Array:
-        return fit_softmax(rows, classes, penalty, None, start)
-
-    form = {"weights": SigmoidWeights(), "penalty": penalty, "classes": classes}
-    limits = {"steps": steps, "patience": patience}
-    found = learn(train, outer, held, form, method, **limits, seed=seed, **options)
-    # First be strict, so that few wrong labels shape the model that judges them; then drop only
-    # what is less likely than almost all trusted labels, so that few right ones are lost.
-    strict = fit(train.take(train.losses(found.W) < _UNLIKELY).join(outer), found.W)
-    threshold = max(_UNLIKELY, float(np.quantile(held.losses(strict), 1 - _FALSE_ALARMS)))
-    flagged = train.losses(strict) > threshold
-    after = fit(train.take(~flagged).join(outer), strict)
-    before = fit(train.join(outer), found.W)
-    final = fit(train.take(~flagged).join(trusted), after)
-    probabilities = scipy.special.softmax(train.features @ final, axis=1)
-    return Cleaning(
-        weights=found.x.sigmoid().numpy(),
-        label_quality=np.take_along_axis(probabilities, train.labels[:, None], 1)[:, 0],
-        likely_label=probabilities.argmax(1),
-        flagged=flagged,
-        coefficients=final,
-        accuracy_before=held.accuracy(before),
-        accuracy_after=held.accuracy(after),
-        held_back_loss=found.held_back_loss,
-        result=found.result,
+    frame = table if isinstance(table, pd.DataFrame) else pd.DataFrame(np.asarray(table))
+    mask = np.zeros(len(frame), bool) if trusted is None else np.asarray(trusted, bool)
+    classes, codes = np.unique(np.asarray(labels), return_inverse=True)
+    columns = columns or recognise(frame)
+    stages = Stages(progress, 2 + 2 * len(EXPERTS))
+    stages("reading the columns")
+    encoder = Encoder.fit(frame, columns, seed)
+    copies, first, copy_of = copies_of(frame, encoder)
+    features = encoder.transform(frame.iloc[first])
+    votes = None
+    if annotators is not None:
+        votes = pd.Index(classes).get_indexer(np.ravel(np.asarray(annotators, object)))
+        votes = votes.reshape(len(frame), -1)
+    rest = len(classes), seed, jobs, stages, votes
+    judge = Judge(features, codes, mask, copy_of, copies, *rest)
+    judged = judge.rounds()
+    stages("done")
+    doubtful, beliefs = np.flatnonzero(~mask), judged.verdict.posterior
+    held = mask.sum() if votes is None else len(mask)  # annotators hold each other to the truth
+    if held < ENOUGH:  # nothing holds the pool to the truth: the plain experts, too
+        beliefs = (beliefs + judged.plain) / 2
+    own, given = np.arange(len(doubtful)), codes[doubtful]
+    by_pool = 1 - judged.verdict.posterior[own, given]
+    flags = int(most_expected_f1(by_pool).sum())
+    if held < FEW:
+        most = most_by_sure_rows(judged.plain, given)
+        flags, by_pool = min(flags, round(most)), by_pool * min(1, most / max(by_pool.sum(), 1e-9))
+    soft, wrong = np.eye(len(classes))[codes], np.zeros(len(frame))
+    soft[doubtful], wrong[doubtful] = beliefs, 1 - beliefs[own, given]
+    known = mask if fair is None else mask & np.asarray(fair, bool)
+    guesses, doubts = judged.guesses, judged.doubts
+    count = how_many(by_pool, given, guesses[doubtful], guesses[known], codes[known])
+    if audit and audit[0] >= ENOUGH:
+        count = by_audit(*audit, len(doubtful), count[1])
+    flags, precise = held_back(flags, by_pool, doubts[doubtful], doubts[known])
+    return Findings(
+        classes=classes,
+        columns=columns,
+        wrong=wrong,
+        labels=soft,
+        flagged=the_worst(wrong, flags),
+        trusted=mask,
+        count=count,
+        precision=precise,
+        checked=how_right(guesses[known], codes[known]),
+        blind=judged.blind,
+        annotators=None if votes is None else _how_good(votes, soft),
+        model=Model(encoder, classes, [o.model for o in judged.opinions], judged.verdict.pool),
     )
 
 
-def default_algorithm(name: str, problem: Problem) -> Algorithm:
-    """An algorithm of the registry with settings fit for a softmax problem.
-
-    Methods that take any inner solver get Newton's with a good preconditioner; methods of
-    gradient steps get the step 1/L, with L ≤ ½ λ_max(X'X/n) + 2 C_r.
-    """
-    entry = named(name)
-    known = {field.name for field in fields(entry.algorithm)}  # type: ignore[arg-type]
-    oracle = make(problem)
-    lr = None if problem.model is None else problem.model.good_step()
-    if "preconditioner" in known:
-        settings: dict[str, Any] = {
-            "inner": accurate_newton(oracle, problem.x0),
-            "preconditioner": from_oracle,
-            "cg_steps": 50,
-            "cg_tol": 1e-2,
-        }
-    else:
-        batch = min(256, oracle.inner_rows or 1, oracle.outer_rows or 1)
-        settings = {"inner_lr": lr, "neumann_lr": lr, "inner_steps": 50, "neumann_terms": 20}
-        settings |= {"batch": batch, "cg_steps": 20}
-    settings |= {"outer": Adam(1.0)}
-    return entry.algorithm(**{key: value for key, value in settings.items() if key in known})
+def _how_good(votes: Array, soft: Array) -> Array:
+    """The share of right labels of each annotator."""
+    right = np.diagonal(abilities(votes, soft), axis1=1, axis2=2)
+    return np.asarray(right @ soft.mean(0))

@@ -1,209 +1,239 @@
-"""Features from columns: scikit-learn's imputation, scaling and one-hot encoding."""
+"""Numbers that models can learn from, made of a table's columns. Labels are never used."""
 
 from __future__ import annotations
 
-import re
-import shlex
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+import scipy.sparse as sp
+from scipy.special import ndtri
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bilevel.apps.cleaning.tables import LabelledTable, as_text
-from bilevel.apps.holdout import Array
-from bilevel.errors import UserError, listed, quoted, short
+from bilevel.apps.cleaning.columns import Array, Column, Kind, dates_of, finite
 
-_MOSTLY = 0.5  # a column with more numbers than this is meant to be numeric
-_MOST_CATEGORIES = 100
-_LARGEST = 1e150  # the scaler squares numbers
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Which columns are numbers, and which are categories."""
-
-    numeric: list[str]
-    categorical: list[str]
+_LEVELS = 40  # of a category that are told apart
+_DIRECTIONS, _TEXT_DIRECTIONS = 300, 100
+_GRID = np.linspace(0, 1, 501)  # of quantiles
+_WIDE = 1000  # numbers beyond which one form of each is enough
+_MISSING = "(missing)"
+_WORDS = {"ngram_range": (1, 2), "min_df": 2, "token_pattern": r"(?u)\b\w+\b"}
+_CHARACTERS = {"ngram_range": (3, 4), "min_df": 3, "analyzer": "char_wb"}
+_TERMS = 10_000  # of words, and of pieces of words
 
 
-def kinds_of_columns(
-    train: LabelledTable, trusted: LabelledTable, categorical: list[str]
-) -> Columns:
-    """Decide what each column holds; both files must agree.
+class Features(NamedTuple):
+    """Rows as three families of models like to see them."""
 
-    Raises:
-        UserError: a column is missing in one file, has no values, has a few texts among numbers,
-            or numbers that are not finite.
-    """
-    mine, theirs = list(train.features.columns), list(trusted.features.columns)
-    if set(mine) != set(theirs):
-        raise UserError(
-            f"{train.source} and {trusted.source} have different columns: only the first has "
-            f"{listed(sorted(set(mine) - set(theirs)))}, only the second "
-            f"{listed(sorted(set(theirs) - set(mine)))}; use --drop for those that do not matter"
-        )
-    if unknown := set(categorical) - set(mine):
-        raise UserError(
-            f"--categorical names columns that {train.source} lacks: {listed(sorted(unknown))}"
-        )
-    if not mine:
-        raise UserError(f"{train.source} has no columns besides the labels: nothing to learn from")
-    plain, plain_there = _plain_numbers(train), _plain_numbers(trusted)
-    numeric = [
-        name
-        for name in mine
-        if (name in plain or _is_numeric(name, train)) and name not in categorical
-    ]
-    for name in numeric:
-        if name not in plain_there and not _is_numeric(name, trusted):
-            raise UserError(
-                f"column {quoted(name)} holds numbers in {train.source}, but text in "
-                f"{trusted.source}: correct it, or use --categorical {_typed(name)}"
-            )
-    return Columns(numeric, [name for name in mine if name not in numeric])
-
-
-def _plain_numbers(table: LabelledTable) -> set[str]:
-    """Columns that are numbers beyond doubt, found all at once: one by one is slow."""
-    numbers = table.features.select_dtypes("number")
-    values = np.abs(numbers.to_numpy(float))
-    fine = ~np.isnan(values).all(0) & ~(values > _LARGEST).any(0)
-    return set(numbers.columns[fine])
-
-
-def _typed(name: str) -> str:
-    """A column's name, as one would type it."""
-    return shlex.quote(short(name))
-
-
-def _is_numeric(name: str, table: LabelledTable) -> bool:
-    column, option = f"column {quoted(name)} of {table.source}", _typed(name)
-    values = table.features[name].dropna()
-    if values.empty:
-        raise UserError(f"{column} has no values at all: use --drop {option}")
-    if values.dtype.kind not in "biufO" or isinstance(values.dtype, pd.CategoricalDtype):
-        return False  # dates and the like
-    numbers = pd.to_numeric(values, errors="coerce").astype(float)
-    if numbers.notna().mean() <= _MOSTLY:
-        return False
-    texts = values[numbers.isna()]
-    if len(texts):
-        raise UserError(
-            f"{column} holds numbers, but text in {len(texts)} rows (first in row "
-            f"{texts.index[0]}: {quoted(texts.iloc[0])}): correct them, or use "
-            f"--categorical {option}"
-        )
-    large = numbers[numbers.abs() > _LARGEST]
-    if len(large):
-        raise UserError(
-            f"{column} holds {len(large)} infinite or huge numbers (first in row "
-            f"{large.index[0]}: {large.iloc[0]}): correct them, or use --drop {option}"
-        )
-    return True
+    linear: Array
+    kernel: Array
+    tree: Array
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """Both tables as features, and how the features came from the columns.
+class Numbers:
+    """Numbers and dates: z-scores, normal scores of the ranks, and a flag where one is missing."""
 
-    Args:
-        train, trusted: the features, float32.
-        names: of the features: of a number its column's name, of a category `column_value`.
-        fill: what stands in for a missing number; 0 for categories, which have none missing.
-        centre, scale: feature = (value − centre)/scale.
-    """
-
-    train: Array
-    trusted: Array
-    names: list[str]
-    fill: Array
+    names: list[Any]
+    dates: list[Any]
+    median: Array
     centre: Array
     scale: Array
+    quantiles: Array
+    gaps: Array
+
+    @staticmethod
+    def fit(frame: pd.DataFrame, columns: list[Column]) -> Numbers:
+        names = [c.name for c in columns if c.kind is Kind.NUMBER]
+        dates = [c.name for c in columns if c.kind is Kind.DATE]
+        values = _matrix(frame, names, dates)
+        # Of a column in which all are missing, or too large to be numbers, there is no median.
+        known = ~np.isnan(values).all(0)
+        median = np.zeros(values.shape[1])
+        median[known] = np.nanmedian(values[:, known], axis=0)
+        gaps = np.asarray(np.isnan(values).any(0))
+        values = np.where(np.isnan(values), median, values)
+        scale = values.std(0)
+        quantiles = np.quantile(values, _GRID, axis=0)
+        return Numbers(
+            names, dates, median, values.mean(0), np.where(scale, scale, 1), quantiles, gaps
+        )
+
+    def transform(self, frame: pd.DataFrame) -> Features:
+        values = _matrix(frame, self.names, self.dates)
+        missing = np.isnan(values)
+        values = np.where(missing, self.median, values)
+        flags = missing[:, self.gaps].astype(float)
+        plain = np.clip((values - self.centre) / self.scale, -5, 5)
+        ranked = self._normal(values)
+        linear = ranked if values.shape[1] > _WIDE else np.hstack([plain, ranked])
+        return Features(*(np.hstack([part, flags]) for part in (linear, ranked, values)))
+
+    def _normal(self, values: Array) -> Array:
+        """Normal scores: where a value stands among those learned from, equal ones alike."""
+        scores = np.empty_like(values)
+        for j, grid in enumerate(self.quantiles.T):
+            rank = np.interp(values[:, j], grid, _GRID)
+            mirrored = np.interp(-values[:, j], -grid[::-1], _GRID)
+            scores[:, j] = ndtri(np.clip((rank + 1 - mirrored) / 2, 1e-3, 1 - 1e-3))
+        return scores
 
 
-def encode(columns: Columns, train: LabelledTable, trusted: LabelledTable) -> Encoded:
-    """Features of both tables, scaled by the rows of both."""
-    frames = [_frame(columns, table) for table in (train, trusted)]
-    # On both: a category that only the trusted rows have needs a column, too.
-    transformer = _encoder(columns).fit(pd.concat(frames))
-    names = [name.split("__", 1)[1] for name in transformer.get_feature_names_out()]
-    first, second = (np.asarray(transformer.transform(frame), np.float32) for frame in frames)
-    fill, centre, scale = np.zeros(len(names)), np.zeros(len(names)), np.ones(len(names))
-    if columns.numeric:
-        imputer, scaler = (step for _, step in transformer.named_transformers_["numbers"].steps)
-        numbers = transformer.output_indices_["numbers"]
-        fill[numbers], centre[numbers] = imputer.statistics_, scaler.mean_
-        scale[numbers] = scaler.scale_
-    return Encoded(first, second, names, fill, centre, scale)
+def _matrix(frame: pd.DataFrame, names: list[Any], dates: list[Any]) -> Array:
+    """Numbers as they are; of a date its day, weekday, month and hour."""
+    part = frame[names]
+    texts = [name for name in names if not pd.api.types.is_numeric_dtype(part[name].dtype)]
+    if texts:
+        part = part.assign(**{n: pd.to_numeric(part[n], errors="coerce") for n in texts})
+    blocks = [finite(part.to_numpy(float, na_value=np.nan))]
+    for name in dates:
+        when = dates_of(frame[name]).dt
+        day = (when.tz_localize(None) - pd.Timestamp(0)) / pd.Timedelta(days=1)
+        blocks.append(np.column_stack([day, when.day_of_week, when.month, when.hour]).astype(float))
+    return np.hstack(blocks)
 
 
-def _frame(columns: Columns, table: LabelledTable) -> pd.DataFrame:
-    """Numbers as floats, all else as text."""
-    numbers = table.features[columns.numeric]
-    written = numbers.select_dtypes(object).columns  # numbers that stood among gaps or quotes
-    numbers = numbers.assign(**{name: pd.to_numeric(numbers[name]) for name in written})
-    texts = {name: as_text(table.features[name]) for name in columns.categorical}
-    return pd.concat([numbers.astype(float), pd.DataFrame(texts, table.features.index)], axis=1)
+@dataclass(frozen=True)
+class Categories:
+    """The commonest values of each category, one column each; a missing one is a value, too."""
+
+    names: list[Any]
+    levels: list[list[str]]
+
+    @staticmethod
+    def fit(frame: pd.DataFrame, columns: list[Column]) -> Categories:
+        names = [c.name for c in columns if c.kind is Kind.CATEGORY]
+        counts = [_words(frame[name]).value_counts() for name in names]
+        return Categories(names, [sorted(n[n > 1].index[:_LEVELS]) for n in counts])
+
+    def transform(self, frame: pd.DataFrame) -> Features:
+        hot = [np.zeros((len(frame), 0))]
+        for name, levels in zip(self.names, self.levels, strict=True):
+            codes = pd.Index(levels, dtype=object).get_indexer(_words(frame[name]))
+            hot.append(np.eye(len(levels) + 1)[codes][:, :-1])  # an unknown value has none
+        columns = np.hstack(hot)
+        return Features(columns, 0.7 * columns, columns)
 
 
-def _encoder(columns: Columns) -> ColumnTransformer:
-    """Median and scale for numbers, one column a category for the others."""
-    numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
-    categories = make_pipeline(
-        SimpleImputer(strategy="constant", fill_value="(missing)"),
-        OneHotEncoder(
-            handle_unknown="infrequent_if_exist",
-            max_categories=_MOST_CATEGORIES,
-            sparse_output=False,
-        ),
-    )
-    parts: list[tuple[str, Any, list[str]]] = [
-        ("numbers", numbers, columns.numeric),
-        ("categories", categories, columns.categorical),
+def _words(values: pd.Series) -> pd.Series:
+    return values.astype(object).where(values.notna(), _MISSING).astype(str)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """All free text of a row as one: TF-IDF of words and of pieces of words, leading directions."""
+
+    names: list[Any]
+    words: list[str]
+    characters: list[str]
+    words_idf: Array
+    characters_idf: Array
+    directions: Array
+
+    @staticmethod
+    def fit(frame: pd.DataFrame, columns: list[Column], seed: int) -> Texts:
+        names = [c.name for c in columns if c.kind is Kind.TEXT]
+        empty = Texts(names, [], [], np.zeros(0), np.zeros(0), np.zeros((0, 0)))
+        if not names:
+            return empty
+        rows, known = _joined(frame, names), []
+        for options in (_WORDS, _CHARACTERS):
+            try:
+                made = TfidfVectorizer(max_features=_TERMS, **options).fit(rows)
+                known += [made.get_feature_names_out().tolist(), made.idf_]
+            except ValueError:  # nothing occurs twice
+                known += [[], np.zeros(0)]
+        found = Texts(names, known[0], known[2], known[1], known[3], empty.directions)
+        bag = found.bag(rows)
+        size = min(_TEXT_DIRECTIONS, bag.shape[1] - 1, bag.shape[0] - 1)
+        directions = _leading(bag, size, seed) if size > 0 else np.zeros((0, bag.shape[1]))
+        return Texts(names, known[0], known[2], known[1], known[3], directions)
+
+    def bag(self, rows: list[str]) -> Any:
+        """TF-IDF, as a sparse matrix of rows of length about 1."""
+        parts = (
+            (_WORDS, self.words, self.words_idf),
+            (_CHARACTERS, self.characters, self.characters_idf),
+        )
+        blocks = [sp.csr_matrix((len(rows), 0))]
+        for options, terms, idf in parts:
+            if terms:
+                options = {key: value for key, value in options.items() if key != "min_df"}
+                made = TfidfVectorizer(vocabulary=terms, sublinear_tf=True, **options)
+                made.idf_ = idf
+                blocks.append(made.transform(rows) * np.sqrt(0.5))
+        return sp.hstack(blocks).tocsr()
+
+    def transform(self, frame: pd.DataFrame) -> Features:
+        if not self.names:
+            return Features(*[np.zeros((len(frame), 0))] * 3)
+        rows = _joined(frame, self.names)
+        bag = self.bag(rows)
+        near = bag @ self.directions.T.astype(float)
+        near /= np.maximum(np.linalg.norm(near, axis=1, keepdims=True), 1e-9)
+        lengths = np.array([[len(row.split())] for row in rows], dtype=float)
+        return Features(3 * bag, 2 * near, np.hstack([near, lengths]))  # 3: as nine numbers
+
+
+def _joined(frame: pd.DataFrame, names: list[Any]) -> list[str]:
+    parts = [
+        frame[name].astype(object).where(frame[name].notna(), "").astype(str) for name in names
     ]
-    return ColumnTransformer([part for part in parts if part[2]])
+    return [" ".join(row) for row in zip(*parts, strict=True)]
 
 
-def class_numbers(train: LabelledTable, trusted: LabelledTable) -> tuple[Array, Array, list[str]]:
-    """Labels of both tables as numbers, and the classes' names.
+def _leading(matrix: Any, size: int, seed: int) -> Array:
+    svd = TruncatedSVD(size, n_iter=3, random_state=seed).fit(matrix)
+    return np.asarray(svd.components_, dtype=np.float16)  # half a model file
 
-    Raises:
-        UserError: one class only, or labels that the other file does not have.
+
+@dataclass(frozen=True)
+class Encoder:
+    """From a table to features, by what was learned from one table without its labels.
+
+    >>> table = pd.DataFrame({"size": [1.0, 2.0, 4.0], "colour": ["red", "blue", "red"]})
+    >>> kinds = [Column("size", Kind.NUMBER), Column("colour", Kind.CATEGORY)]
+    >>> [view.shape for view in Encoder.fit(table, kinds).transform(table)]
+    [(3, 3), (3, 2), (3, 2)]
     """
-    mine, theirs = as_text(train.labels), as_text(trusted.labels)
-    classes = sorted(set(mine))
-    theirs = _spelled_as(classes, theirs)
-    if unknown := sorted(set(theirs) - set(classes)):
-        raise UserError(
-            f"labels of {trusted.source} that do not occur in {train.source}: {listed(unknown)}; "
-            f"there are {listed(classes)}"
+
+    numbers: Numbers
+    categories: Categories
+    texts: Texts
+    directions: Array
+
+    @staticmethod
+    def fit(frame: pd.DataFrame, columns: list[Column], seed: int = 0) -> Encoder:
+        parts = Numbers.fit(frame, columns), Categories.fit(frame, columns)
+        found = Encoder(*parts, Texts.fit(frame, columns, seed), np.zeros((0, 0)))
+        linear = found._joined(frame)[0]
+        if linear.shape[1] <= _DIRECTIONS:
+            return found
+        size = min(_DIRECTIONS, len(frame) - 1)
+        return Encoder(*parts, found.texts, _leading(linear, size, seed))
+
+    @property
+    def columns(self) -> list[Any]:
+        """The names of those that are used."""
+        parts = self.numbers.names, self.numbers.dates, self.categories.names, self.texts.names
+        return [name for names in parts for name in names]
+
+    def _joined(self, frame: pd.DataFrame) -> tuple[Any, Array, Array]:
+        parts = [part.transform(frame) for part in (self.numbers, self.categories, self.texts)]
+        wide = sp.issparse(parts[2].linear)
+        linear = (
+            sp.hstack([p.linear for p in parts]).tocsr()
+            if wide
+            else np.hstack([p.linear for p in parts])
         )
-    if len(classes) < 2:
-        raise UserError(
-            f"{train.source} has only one class, {quoted(classes[0])}: nothing to tell apart"
-        )
-    if missing := sorted(set(classes) - set(theirs)):
-        raise UserError(
-            f"labels of {train.source} that do not occur in {trusted.source}: {listed(missing)}; "
-            "add trusted rows of each class, or correct the labels if they are misspelt"
-        )
-    number = {name: i for i, name in enumerate(classes)}
-    return mine.map(number).to_numpy(int), theirs.map(number).to_numpy(int), classes
+        return linear, np.hstack([p.kernel for p in parts]), np.hstack([p.tree for p in parts])
 
-
-def _spelled_as(classes: list[str], labels: pd.Series) -> pd.Series:
-    """The labels, with 3.0 as 3 where the classes have that only, or the other way round.
-
-    Whoever writes numbers with a gap among them writes 3 as 3.0.
-    """
-    spelled = {**{_whole(name): name for name in classes}, **{name: name for name in classes}}
-    return labels.map(lambda label: spelled.get(label, spelled.get(_whole(label), label)))
-
-
-def _whole(label: str) -> str:
-    return re.sub(r"^(-?\d+)\.0+$", r"\1", label)
+    def transform(self, frame: pd.DataFrame) -> Features:
+        linear, kernel, tree = self._joined(frame)
+        if self.directions.size:
+            linear = linear @ self.directions.T.astype(float)
+        linear = np.asarray(linear.todense() if sp.issparse(linear) else linear, dtype=float)
+        near = linear if kernel.shape[1] > 2 * _DIRECTIONS else kernel
+        return Features(linear, near, tree.astype(np.float32))

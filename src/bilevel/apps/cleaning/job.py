@@ -1,125 +1,256 @@
-"""The whole job: read, encode, clean, write. Nothing is written before all has succeeded."""
+"""The whole job: read, judge, write. Nothing is written before all has succeeded."""
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bilevel.algorithms import named
 from bilevel.apps.cells import guarded
-from bilevel.apps.cleaning.engine import Cleaning, clean
-from bilevel.apps.cleaning.features import class_numbers, encode, kinds_of_columns
+from bilevel.apps.cleaning.columns import Array, Column, Kind, recognise
+from bilevel.apps.cleaning.counting import ENOUGH
+from bilevel.apps.cleaning.engine import find_wrong_labels
+from bilevel.apps.cleaning.files import File, read
+from bilevel.apps.cleaning.leaks import leaks
+from bilevel.apps.cleaning.model import save
+from bilevel.apps.cleaning.numbers import NumberFindings, find_wrong_numbers
 from bilevel.apps.cleaning.report import write_report
 from bilevel.apps.cleaning.request import Prepared, Request
-from bilevel.apps.cleaning.tables import LabelledTable
-from bilevel.apps.cleaning.trusted import marked_rows, two_files
-from bilevel.apps.holdout import Array, RunOptions
+from bilevel.apps.cleaning.review import write_review
+from bilevel.apps.cleaning.rounds import Progress
+from bilevel.apps.cleaning.trusted import Known, numbers_of, spelled_alike, with_trusted
+from bilevel.apps.cleaning.votes import votes_of, with_majority
+from bilevel.apps.cleaning.words import Found
+from bilevel.apps.cleaning.writing import FORMATS, WRITTEN, write
 from bilevel.durable.folders import check_folder, filled
-from bilevel.errors import UserError, quoted
-from bilevel.models.softmax.problem import add_bias
+from bilevel.errors import UserError, listed, quoted
 
-_LARGEST_RIDGE = 1e6  # features are scaled: long before, all weights are zero
-_FEW = 5  # trusted rows of a class
-_LABELS = ("label", "likely_label")  # columns with text from the user's file
+TASKS = ("auto", "classification", "regression")
+_MOST_CLASSES, _FEW_VALUES = 1000, 20
 
 
 def prepare(request: Request) -> Prepared:
     """Read and check all input, before any work."""
-    named(request.algorithm)
-    if not 0 < request.ridge <= _LARGEST_RIDGE:
+    if request.output_format and f".{request.output_format.strip('.')}" not in WRITTEN:
+        formats = ", ".join(name[1:] for name in WRITTEN)
         raise UserError(
-            f"--ridge must be a positive number, at most {_LARGEST_RIDGE:g}, got {request.ridge}"
+            f"--output-format {quoted(request.output_format)} is unknown: choose from {formats}"
         )
     check_folder(request.output, request.force)
-    train, trusted = _tables(request)
-    columns = kinds_of_columns(train, trusted, list(request.categorical))
-    labels, trusted_labels, classes = class_numbers(train, trusted)
-    features = encode(columns, train, trusted)
-    warnings = _warnings(trusted_labels, classes)
-    return Prepared(request, train, features, labels, trusted_labels, classes, warnings)
-
-
-def run(prepared: Prepared, **options: Unpack[RunOptions]) -> Cleaning:
-    """Clean; the options are those of `bilevel.minimize`."""
-    request = prepared.request
-    return clean(
-        add_bias(prepared.features.train),
-        prepared.labels,
-        add_bias(prepared.features.trusted),
-        prepared.trusted_labels,
-        classes=len(prepared.classes),
-        ridge=request.ridge,
-        algorithm=request.algorithm,
-        steps=request.steps,
-        seed=request.seed,
-        **options,
-    )
-
-
-def table_of(prepared: Prepared, found: Cleaning) -> pd.DataFrame:
-    """A row for each row that was cleaned, in the file's order and with its number there."""
-    classes = np.asarray(prepared.classes, dtype=object)
-    return pd.DataFrame(
-        {
-            "row": prepared.train.features.index,
-            "label": classes[prepared.labels],
-            "likely_label": classes[found.likely_label],
-            "suspicion": 1 - found.label_quality,
-            "weight": found.weights,
-            "flagged": found.flagged,
-        }
-    )
-
-
-def model_of(prepared: Prepared, found: Cleaning) -> dict[str, Any]:
-    """The linear model in the units of the input: scores = rows @ coefficients + intercept."""
-    features, W = prepared.features, found.coefficients.astype(float)
-    # The scaling goes into the model, so that whoever uses it need not repeat it.
-    coefficients = W[:-1] / features.scale[:, None]
-    return {
-        "features": np.asarray(features.names),
-        "fill": features.fill,
-        "coefficients": coefficients,
-        "intercept": W[-1] - features.centre @ coefficients,
-        "classes": np.asarray(prepared.classes),
-    }
-
-
-def write(prepared: Prepared, found: Cleaning, command: str) -> None:
-    """labels.csv, model.npz and report.html, all or none of them."""
-    table = table_of(prepared, found)
-    with filled(prepared.request.output) as draft:
-        shown = table.assign(**{name: table[name].map(guarded) for name in _LABELS})
-        shown.to_csv(draft / "labels.csv", index=False, float_format="%.6g")
-        np.savez(draft / "model.npz", **model_of(prepared, found))
-        write_report(draft / "report.html", prepared, found, table, command)
-
-
-def _tables(request: Request) -> tuple[LabelledTable, LabelledTable]:
-    column, fraction, drop = request.trusted_column, request.trusted_fraction, list(request.drop)
-    if request.trusted is not None and column is not None:
-        raise UserError("give the trusted rows with --trusted or with --trusted-column, not both")
-    if request.trusted is not None:
-        if fraction != 1:
-            raise UserError(
-                f"--trusted-fraction {fraction:g} applies to the rows that --trusted-column marks: "
-                "with --trusted, leave rows out of the file instead"
-            )
-        return two_files(request.train, request.trusted, request.label, drop)
-    if column is None:
-        raise UserError("no trusted rows: give a file with --trusted, or --trusted-column")
-    return marked_rows(request.train, request.label, drop, column, fraction, request.seed)
-
-
-def _warnings(trusted_labels: Array, classes: list[str]) -> list[str]:
-    counts = np.bincount(trusted_labels, minlength=len(classes))
-    few = [f"{quoted(name)} has {n}" for name, n in zip(classes, counts, strict=True) if n < _FEW]
-    if not few:
-        return []
-    return [
-        f"some classes have fewer than {_FEW} trusted rows ({', '.join(few[:10])}"
-        f"{', ...' if len(few) > 10 else ''}): do not rely on the result before you have added "
-        "more. About fifty a class are plenty."
+    file, people = read(request.train, request.told), request.annotators
+    if people and not request.label:
+        request = replace(request, label=free("majority_label", file.frame))
+        file = with_majority(file, people, request.label)
+    left_out = *request.ignore, *people
+    known = with_trusted(file, request.label, request.trusted, left_out)
+    values = None if people else _as_numbers(known.labels, file, request)
+    votes = None
+    if values is None:
+        said = votes_of(file, people, len(known.labels)) if people else pd.DataFrame()
+        alike, notes = spelled_alike(pd.concat([known.labels, *(said[name] for name in said)]))
+        if people:
+            votes = alike.to_numpy(object)[len(known.labels) :].reshape(len(people), -1).T
+        known = known._replace(labels=alike.iloc[: len(known.labels)])
+        _check_labels(known.labels.dropna(), request)
+    else:
+        known = known._replace(labels=known.labels.where(values.notna(), np.nan))
+        notes = ["the labels are judged as numbers; if they are classes, say --task classification"]
+    columns = recognise(known.frame, request.text, request.category, left_out)
+    if all(column.kind is Kind.IGNORED for column in columns):
+        raise UserError(
+            f"{request.train} has no column to learn from besides the labels:\n{explained(columns)}"
+        )
+    labels = known.labels.astype(object).where(known.labels.notna(), None).to_numpy(object)
+    have = np.asarray(known.labels.notna())
+    warnings = [
+        *known.notes,
+        *notes,
+        *_about_labels(known.labels, values is not None),
+        *_about_trusted(known, values is not None),
+        *_about_columns(columns),
+        *([] if values is not None else leaks(known.frame[have], columns, labels[have])),
     ]
+    rest = known.fair, known.audit, votes, None if values is None else values.to_numpy(float)
+    return Prepared(request, file, known.frame, labels, known.trusted, *rest, columns, warnings)
+
+
+def _as_numbers(labels: pd.Series, file: File, request: Request) -> pd.Series | None:
+    """The labels as numbers if they are meant so: fractions, or more than classes would be."""
+    if request.task not in TASKS:
+        raise UserError(f"--task {quoted(request.task)} is unknown: choose from {', '.join(TASKS)}")
+    if request.task == "classification":
+        return None
+    values = numbers_of(labels, file.style.decimal if file.style else ".")
+    known, given = values.dropna(), int(labels.notna().sum())
+    if request.task == "regression":
+        if len(known) < given / 2:
+            raise UserError(
+                f"column {quoted(request.label)} holds {listed(list(labels.dropna()[:3]))}: most "
+                "of its labels are no numbers, as --task regression needs them"
+            )
+        return values
+    most = _FEW_VALUES if (known % 1 != 0).any() else max(100, given / 10)
+    return values if len(known) > 0.95 * given and known.nunique() > most else None
+
+
+def explained(columns: list[Column]) -> str:
+    """A line for each column: its name, what it is taken for, and why.
+
+    >>> size, key = Column("size", Kind.NUMBER, "3 missing"), Column("id", Kind.IGNORED, "an id")
+    >>> print(explained([size, key]))
+    size  number    3 missing
+    id    ignored   an id
+    """
+    width = max((len(str(column.name)) for column in columns), default=0)
+    lines = (f"{column.name!s:{width}}  {column.kind:8}  {column.note}" for column in columns)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _check_labels(labels: pd.Series, request: Request) -> None:
+    classes = labels.unique()
+    if len(classes) < 2:
+        raise UserError(
+            f"{request.train} has only one class, {quoted(classes[0])}: nothing to tell apart"
+        )
+    if len(classes) > min(_MOST_CLASSES, max(len(labels) / 3, 2)):
+        raise UserError(
+            f"column {quoted(request.label)} has {len(classes):,} different labels in "
+            f"{len(labels):,} rows "
+            f"({listed(list(classes), 3)}): too many to be classes. Is it the right column?"
+        )
+
+
+def _about_labels(labels: pd.Series, numbers: bool) -> list[str]:
+    told, missing = [], int(labels.isna().sum())
+    if missing:
+        rows = f"{missing:,} rows have" if missing > 1 else "one row has"
+        told.append(f"{rows} no label: not judged, but told what is likely")
+    counts = labels.value_counts()
+    if not numbers and len(alone := sorted(counts.index[counts == 1])):
+        told.append(
+            f"nothing can be learned about labels that occur once: {listed(alone, 5)}. Are they "
+            "labels at all?"
+        )
+    return told
+
+
+def _about_trusted(known: Known, numbers: bool) -> list[str]:
+    count = int(known.trusted.sum())
+    if not count:
+        return []
+    told = []
+    if count < ENOUGH:
+        told.append(
+            f"there are only {count} trusted rows: with {ENOUGH} or more, the answers are much "
+            "surer"
+        )
+    without = sorted(set(known.labels.dropna()) - set(known.labels[known.trusted]))
+    if without and not numbers:
+        told.append(
+            f"no trusted row has the label {listed(without, 5)}: these labels are judged less "
+            "surely"
+        )
+    return told
+
+
+def _about_columns(columns: list[Column]) -> list[str]:
+    dropped = [
+        column
+        for column in columns
+        if column.kind is Kind.IGNORED and "id" in column.note.split()[-1:]
+    ]
+    return [
+        f"column {quoted(column.name)} is left out ({column.note}); with --text or --category it "
+        "is used"
+        for column in dropped[:10]
+    ]
+
+
+def run(prepared: Prepared, progress: Progress, jobs: int | None = None) -> Found:
+    """Judge the labels; rows without one are told a likely label by the model."""
+    have = np.array([label is not None for label in prepared.labels])
+    frame, rest = prepared.frame[have], prepared.frame[~have]
+    how: dict[str, Any] = {
+        "trusted": prepared.trusted[have],
+        "fair": None if prepared.fair is None else prepared.fair[have],
+        "columns": prepared.columns,
+        "seed": prepared.request.seed,
+        "jobs": jobs,
+        "progress": progress,
+    }
+    found: Found
+    if prepared.values is None:
+        votes = None if prepared.votes is None else prepared.votes[have]
+        how |= {"audit": prepared.audit, "annotators": votes}
+        found = find_wrong_labels(frame, prepared.labels[have], **how)
+    else:
+        found = find_wrong_numbers(frame, prepared.values[have], **how)
+    if have.all():
+        return found
+    if isinstance(found, NumberFindings):
+        value, far = found.model.values(rest)
+        new = {"likely": value, "low": value - far, "high": value + far}
+    else:
+        new = {"labels": found.model.probabilities(rest)}
+    new |= {name: np.zeros(len(rest)) for name in ("wrong", "flagged", "trusted")}
+    whole: dict[str, Any] = {"judged": have}
+    whole |= {name: _placed(getattr(found, name), values, have) for name, values in new.items()}
+    return replace(found, **whole)
+
+
+def _placed(judged: Array, rest: Array, have: Array) -> Array:
+    """What was found of judged rows and of the rest, in the order of the file."""
+    whole = np.empty((len(have), *judged.shape[1:]), judged.dtype)
+    whole[have], whole[~have] = judged, rest
+    return whole
+
+
+def table_of(prepared: Prepared, found: Found) -> pd.DataFrame:
+    """The user's rows and columns as they were, and four columns more."""
+    written = prepared.file.written
+    rows = slice(0, len(written))
+    if isinstance(found, NumberFindings):
+        names = {"likely_value": "likely", "likely_low": "low", "likely_high": "high"}
+        likely = {name: getattr(found, of)[rows] for name, of in names.items()}
+    else:
+        likely = {"likely_label": found.likely[rows]}
+        likely["likely_probability"] = found.labels[rows].max(1)
+    new = {
+        **likely,
+        "suspicion": np.where(found.doubtful | found.trusted, found.wrong, np.nan)[rows],
+        "flagged": found.flagged[rows],
+    }
+    return written.assign(**{free(name, written): values for name, values in new.items()})
+
+
+def free(name: str, table: pd.DataFrame) -> str:
+    """The name, or with underscores if the user's table has such a column already."""
+    while name in table.columns:
+        name += "_"
+    return name
+
+
+def write_all(prepared: Prepared, found: Found, command: str) -> str:
+    """Everything that is promised, all or none of it; returns the table's name."""
+    request, table = prepared.request, table_of(prepared, found)
+    kind = f".{request.output_format.strip('.')}" if request.output_format else prepared.file.kind
+    name = f"labels{FORMATS.get(kind, kind)}"
+    with filled(request.output) as draft:
+        write(safe_cells(table), draft / name, prepared.file)
+        save(found.model, draft / "model.npz")
+        write_report(draft / "report.html", prepared, found, command)
+        write_review(draft / "review.html", prepared, found)
+    return name
+
+
+def safe_cells(table: pd.DataFrame) -> pd.DataFrame:
+    """Cells that a spreadsheet would run, shown as text instead."""
+
+    def cell(value: Any) -> Any:
+        return guarded(value) if isinstance(value, str) else value
+
+    texts = [name for name in table.columns if table[name].dtype.kind not in "biufM"]
+    safe = {name: table[name].map(cell) for name in texts}
+    return table.assign(**safe).set_axis([guarded(str(name)) for name in table.columns], axis=1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from bilevel.apps.cleaning.features import Encoded
-from bilevel.apps.cleaning.tables import LabelledTable
-from bilevel.apps.holdout import Array
+import pandas as pd
+
+from bilevel.apps.cleaning.columns import Array, Column
+from bilevel.apps.cleaning.files import File, Told
 
 
 @dataclass(frozen=True)
@@ -16,27 +17,44 @@ class Request:
 
     train: Path
     label: str
-    trusted: Path | None
     output: Path
-    trusted_column: str | None = None
-    trusted_fraction: float = 1.0
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    algorithm: str = "aid-bio"
-    ridge: float = 1e-3
-    steps: int = 30
+    trusted: str | None = None
+    annotators: tuple[str, ...] = ()
+    task: str = "auto"
+    text: tuple[str, ...] = ()
+    category: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    told: Told = field(default_factory=Told)
+    output_format: str | None = None
     seed: int = 0
     force: bool = False
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that the cleaning needs, checked; and what the user should be warned of."""
+    """Everything that the cleaning needs, checked; and what the user should be warned of.
+
+    Args:
+        request: what was asked for.
+        file: the user's table.
+        frame: the features of its rows, and after them of trusted rows from another file.
+        labels: of the same rows, as text; None where there is none.
+        trusted: which of them are right.
+        fair, audit: of trusted rows, as in `trusted.Known`.
+        votes: what each annotator said of each row; None without annotators.
+        values: the labels as numbers, where they are to be judged so.
+        columns: what each column is taken for.
+        warnings: in whole sentences.
+    """
 
     request: Request
-    train: LabelledTable
-    features: Encoded
+    file: File
+    frame: pd.DataFrame
     labels: Array
-    trusted_labels: Array
-    classes: list[str]
+    trusted: Array
+    fair: Array | None
+    audit: tuple[int, int] | None
+    votes: Array | None
+    values: Array | None
+    columns: list[Column]
     warnings: list[str]

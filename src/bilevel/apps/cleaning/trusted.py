@@ -1,89 +1,207 @@
-"""Which rows are trusted: those of a second file, or those that a column marks."""
+"""Which rows are trusted: of a second file, marked by a column, or decided in a review."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from bilevel.apps.cleaning.tables import LabelledTable, as_text, read_table
-from bilevel.apps.holdout import Array
+from bilevel.apps.cleaning.columns import Array
+from bilevel.apps.cleaning.files import File, Told, read
+from bilevel.apps.cleaning.sniffing import read_numbers
 from bilevel.errors import UserError, listed, quoted
 
-_YES = {"true", "1", "yes", "y", "t"}
+_YES = {"true", "1", "yes", "y", "t", "x"}
 _NO = {"false", "0", "no", "n", "f", ""}
+DECISION, PICKED = "decision", "picked"  # columns that only the file of a review has
+AT_RANDOM = "at random"
+_RARE = 0.2  # of the commonest spelling: then another is meant as the same label
 
 
-def two_files(
-    train: Path, trusted: Path, label: str, drop: list[str]
-) -> tuple[LabelledTable, LabelledTable]:
-    """The rows to clean and the trusted rows, from a file each."""
-    first, second = _without(drop, read_table(train, label), read_table(trusted, label))
-    return first, second
+class Known(NamedTuple):
+    """All rows: those of the user's table, and after them trusted ones from elsewhere.
 
-
-def marked_rows(
-    train: Path, label: str, drop: list[str], column: str, fraction: float, seed: int
-) -> tuple[LabelledTable, LabelledTable]:
-    """The rows to clean and the trusted rows, from one file with a column that marks them.
-
-    A fraction of less than 1 is drawn at random from each class; the other marked rows are
-    cleaned like the rest.
+    Args:
+        frame: their features.
+        labels: as text; missing where there is none.
+        trusted: which labels are right.
+        fair: which of these are a fair sample; None: all of them.
+        audit: rows that were picked at random and checked, and how many were wrong.
+        notes: what was made of the labels, for people.
     """
-    (whole,) = _without(drop, read_table(train, label))
-    if column not in whole.features.columns:
+
+    frame: pd.DataFrame
+    labels: pd.Series
+    trusted: Array
+    fair: Array | None = None
+    audit: tuple[int, int] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def with_trusted(file: File, label: str, trusted: str | None, ignore: tuple[str, ...]) -> Known:
+    """The table's rows, and which labels are known to be right.
+
+    Raises:
+        UserError: no such column or file, a missing label, labels or columns that do not fit.
+    """
+    features, labels = apart(file, label)
+    none = np.zeros(len(features), bool)
+    if trusted is None:
+        return Known(features, labels, none)
+    if trusted in features.columns and not Path(trusted).is_file():
+        return _marked(features, labels, trusted)
+    if not Path(trusted).exists():
         raise UserError(
-            f"{train} has no column {quoted(column)} to mark trusted rows, besides the labels and "
-            "what is dropped"
+            f"--trusted {quoted(trusted)} is neither a file nor a column of {file.path}"
         )
-    marked = _marked(column, whole.features[column])
-    kept = _fraction(whole.labels[marked], fraction, seed)
-    if not len(kept):
+    other = read(Path(trusted), Told())
+    if {"row", DECISION, label} <= set(other.frame.columns):
+        return _decided(features, labels, other, label)
+    theirs, right = apart(other, label)
+    if right.isna().any():
+        row = right.index[right.isna()][0]
+        raise UserError(f"{other.path} has no label in row {row}: trusted rows need their labels")
+    return _joined(features, labels, theirs, right, file, other, ignore)
+
+
+def apart(file: File, label: str) -> tuple[pd.DataFrame, pd.Series]:
+    """The features, and the labels as text."""
+    labels = as_text(column_of(file, label))
+    labels = labels.where(labels.notna() & (labels.str.strip() != ""), np.nan)
+    if labels.isna().all():
+        raise UserError(f"{file.path} has no label in any row of column {quoted(label)}")
+    return file.frame.drop(columns=label), labels
+
+
+def column_of(file: File, name: str) -> pd.Series:
+    """A column that the user named.
+
+    Raises:
+        UserError: there is none of that name.
+    """
+    if name not in file.frame.columns:
         raise UserError(
-            f"no trusted rows: column {quoted(column)} marks {int(marked.sum())} rows, of which "
-            f"--trusted-fraction {fraction:g} takes none"
+            f"{file.path} has no column {quoted(name)}; it has {listed(file.frame.columns)}"
         )
-    mask = whole.features.index.isin(kept)
-    if mask.all():
-        raise UserError(f"column {quoted(column)} marks all rows: none are left to clean")
-    rest = replace(whole, features=whole.features.drop(columns=column))
-    return (
-        rest.take(~mask, f"the doubtful rows of {train}"),
-        rest.take(mask, f"the trusted rows of {train}"),
-    )
+    return file.written[name]
 
 
-def _without(drop: list[str], *tables: LabelledTable) -> list[LabelledTable]:
-    """The tables without some columns, each of which must be in at least one of them."""
-    for name in drop:
-        if not any(name in table.features.columns for table in tables):
-            raise UserError(
-                f"{' and '.join(table.source for table in tables)} have no column {quoted(name)} "
-                "to drop"
-            )
-    return [
-        replace(table, features=table.features.drop(columns=drop, errors="ignore"))
-        for table in tables
-    ]
+def spelled_alike(labels: pd.Series) -> tuple[pd.Series, list[str]]:
+    """Labels that differ in stray blanks, or rarely in case, as one; and what was done.
+
+    >>> alike, notes = spelled_alike(pd.Series(["yes"] * 9 + ["Yes ", "no", "NO", None]))
+    >>> alike.dropna().unique().tolist(), notes
+    (['yes', 'no', 'NO'], ["labels that differ only in blanks or case are one: 'Yes ' is 'yes'"])
+    """
+    counts = labels.value_counts()
+    chosen: dict[str, str] = {}
+    by_key: dict[str, str] = {}
+    for name in counts.index:  # the commonest first
+        common = by_key.setdefault(" ".join(name.split()).casefold(), name)
+        blanks = " ".join(name.split()) == " ".join(common.split())
+        chosen[name] = common if blanks or counts[name] < _RARE * counts[common] else name
+    changed = [f"{quoted(name)} is {quoted(new)}" for name, new in chosen.items() if name != new]
+    if not changed:
+        return labels, []
+    more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+    note = "labels that differ only in blanks or case are one: "
+    return labels.map(chosen), [note + ", ".join(changed[:5]) + more]
 
 
-def _marked(name: str, marks: pd.Series) -> Array:
+def as_text(values: pd.Series) -> pd.Series:
+    """Values as text, with the numbers 3.0 and 3 the same; text and gaps stay what they are.
+
+    >>> as_text(pd.Series([3.0, None, 0.5])).tolist(), as_text(pd.Series(["007", "3.0"])).tolist()
+    (['3', nan, '0.5'], ['007', '3.0'])
+    """
+    if values.map(type).eq(str).all():
+        return values.astype(object)
+    words = values.astype(str).str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
+    return words.astype(object).where(values.notna(), np.nan)
+
+
+def numbers_of(labels: pd.Series, decimal: str) -> pd.Series:
+    """The labels as numbers, as the file writes them; missing where one is none.
+
+    >>> numbers_of(pd.Series(["1.234,5", "7,25", "€ 3"]), ",").tolist()
+    [1234.5, 7.25, 3.0]
+    """
+    plain = pd.to_numeric(labels, errors="coerce")
+    if decimal != "," and plain.notna().sum() == labels.notna().sum():
+        return plain
+    one = pd.DataFrame({"label": labels})
+    return pd.to_numeric(read_numbers(one, one.fillna(""), decimal)[0].label, errors="coerce")
+
+
+def _marked(features: pd.DataFrame, labels: pd.Series, column: str) -> Known:
     """True, 1, yes and the like; a missing mark counts as no."""
-    words = as_text(marks).fillna("no").str.strip().str.lower()
+    words = as_text(features[column]).fillna("no").astype(str).str.strip().str.lower()
     if strange := set(words) - _YES - _NO:
         raise UserError(
-            f"column {quoted(name)} should mark trusted rows by true or false, but holds "
+            f"column {quoted(column)} should mark trusted rows by yes or no, but holds "
             f"{listed(sorted(strange), 5)}"
         )
-    return np.asarray(words.isin(_YES))
+    marked = np.asarray(words.isin(_YES))
+    if marked.all():
+        raise UserError(f"column {quoted(column)} marks all rows: none are left to judge")
+    return Known(features.drop(columns=column), labels, marked)
 
 
-def _fraction(labels: pd.Series, fraction: float, seed: int) -> pd.Index:
-    """A random fraction of each class, rounded up."""
-    # By class, since a rare class could be left out of a fraction of all rows.
-    shuffled = labels.sample(frac=1, random_state=np.random.default_rng(seed))
-    classes = shuffled.groupby(shuffled)
-    place, size = classes.cumcount(), classes.transform("size")
-    return shuffled.index[place < fraction * size]
+def _decided(features: pd.DataFrame, labels: pd.Series, other: File, label: str) -> Known:
+    """A review's decisions: rows by their number, with the label that was found right."""
+    rows, right = pd.to_numeric(other.frame["row"], errors="coerce"), as_text(other.written[label])
+    if strange := [n for n in rows if n not in features.index]:
+        raise UserError(
+            f"{other.path} decides on row {strange[0]:g}: there are rows 1 to {len(features)}"
+        )
+    if (empty := right.isna() | (right.str.strip() == "")).any():
+        raise UserError(f"{other.path} has no label for row {rows[empty].iloc[0]:g}: fill it in")
+    picked = other.frame.get(PICKED, pd.Series("", other.frame.index)) == AT_RANDOM
+    wrong = other.frame[DECISION] == "wrong"
+    changed = labels.copy()
+    changed[rows.astype(int)] = right.to_numpy()
+    fair = np.asarray(features.index.isin(rows[picked]))
+    note = f"of {len(rows)} rows that you decided on, {int(wrong.sum())} had wrong labels"
+    audit = int(picked.sum()), int((picked & wrong).sum())
+    return Known(features, changed, np.asarray(features.index.isin(rows)), fair, audit, (note,))
+
+
+def _joined(
+    features: pd.DataFrame,
+    labels: pd.Series,
+    theirs: pd.DataFrame,
+    right: pd.Series,
+    file: File,
+    other: File,
+    ignore: tuple[str, ...],
+) -> Known:
+    mine, there = set(features) - set(ignore), set(theirs) - set(ignore)
+    if lacking := sorted(mine - there):
+        raise UserError(
+            f"{other.path} lacks columns of {file.path}: {listed(lacking)}; add them, or use "
+            "--ignore "
+            "for those that do not matter"
+        )
+    classes = set(labels.dropna())
+    right = right.map(lambda name: name if name in classes else _respelled(name, classes))
+    if unknown := sorted(set(right) - classes):
+        raise UserError(
+            f"labels of {other.path} that do not occur in {file.path}: {listed(unknown)}; "
+            f"there are {listed(sorted(classes))}"
+        )
+    frame = pd.concat([features, theirs.reindex(columns=features.columns)], ignore_index=True)
+    cells = pd.util.hash_pandas_object(frame[sorted(mine)].astype(object).astype(str), index=False)
+    if mine and cells[: len(features)].isin(cells[len(features) :]).all():
+        raise UserError(
+            f"every row of {file.path} is among the trusted rows: nothing is left to judge"
+        )
+    mask = np.r_[np.zeros(len(features), bool), np.ones(len(theirs), bool)]
+    return Known(frame, pd.concat([labels, right], ignore_index=True), mask)
+
+
+def _respelled(name: str, classes: set[str]) -> str:
+    """Whoever writes numbers with a gap among them writes 3 as 3.0."""
+    whole = name.removesuffix(".0")
+    return next((form for form in (whole, f"{name}.0") if form in classes), name)

@@ -6,20 +6,24 @@ runs no code of the file's. It takes the place of the one before it as a whole o
 
 from __future__ import annotations
 
+import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 import bilevel
 from bilevel.apps.few_shot.settings import Settings
+from bilevel.datasets.npz import open_npz, write_npz
 from bilevel.durable import sealed
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 
 _FORMAT = "bilevel few-shot checkpoint 1"
+_ARRAYS = ".npz"
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,11 @@ class Checkpoint:
     accuracy: tuple[float, float] | None = None
 
 
+SHIPPED = Path(__file__).parent / "fc100.npz"
+
+
 def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a file; it gets its name only when it is on the disk."""
+    """Write a file; it gets its name only when it is on the disk. A .npz holds arrays alone."""
     content = {
         "format": _FORMAT,
         "bilevel": bilevel.__version__,
@@ -50,7 +57,11 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         "accuracy": list(checkpoint.accuracy) if checkpoint.accuracy else None,
         "point": None,  # where the first version went on from
     }
-    sealed.write(path, content)
+    if path.suffix == _ARRAYS:
+        about = json.dumps({key: value for key, value in content.items() if key != "x"})
+        write_npz([path], [{"x": checkpoint.x.numpy(), "about": np.array(about)}])
+    else:
+        sealed.write(path, content)
 
 
 def load(path: Path) -> Checkpoint:
@@ -68,7 +79,7 @@ def load(path: Path) -> Checkpoint:
         raise UserError(f"{path} was not written by `bilevel few-shot train`")
     if content["format"] != _FORMAT:
         raise UserError(
-            f"{path} has the format {content['format']!r}, but this is bilevel "
+            f"{path} has the format {quoted(content['format'])}, but this is bilevel "
             f"{bilevel.__version__}, which reads {_FORMAT!r}"
         )
     try:
@@ -78,6 +89,9 @@ def load(path: Path) -> Checkpoint:
 
 
 def _content(path: Path) -> Any:
+    if path.suffix == _ARRAYS:
+        with open_npz(path, "few-shot") as arrays:
+            return {**json.loads(str(arrays["about"])), "x": torch.from_numpy(arrays["x"])}
     try:
         return sealed.read(path)
     except sealed.UnsealedError:  # early versions wrote what torch.save writes

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bilevel.apps.few_shot.checkpoint import Checkpoint
+from bilevel.apps.few_shot.own_pictures import OwnPictures
 from bilevel.apps.few_shot.scores import Accuracy, accuracy
 from bilevel.apps.few_shot.settings import check_classes
 from bilevel.datasets import ImageClasses, ImageOrigin, Images
 from bilevel.durable.files import write_text
+from bilevel.durable.folders import named_errors
 from bilevel.errors import UserError
 
 
@@ -32,7 +34,7 @@ class Question:
     queries: int | None = None
 
 
-def check(checkpoint: Checkpoint, origin: ImageOrigin, question: Question) -> None:
+def check(checkpoint: Checkpoint, origin: ImageOrigin | OwnPictures, question: Question) -> None:
     """Refuse what cannot be asked, before the images are loaded."""
     height, width, channels = origin.shape
     if checkpoint.settings.image_shape != (channels, height, width):
@@ -85,7 +87,5 @@ def write_record(file: Path, checkpoint: Checkpoint, question: Question, found: 
         "interval": found.interval,
         "batch_statistics": settings.statistics,
     }
-    try:
+    with named_errors(file):
         write_text(file, json.dumps(record, indent=2) + "\n")
-    except OSError as error:
-        raise UserError(f"cannot write to {file}: {error}") from error

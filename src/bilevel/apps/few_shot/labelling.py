@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bilevel.apps.cells import guarded
-from bilevel.apps.few_shot.adaptation import check_ways, probabilities
 from bilevel.apps.few_shot.checkpoint import Checkpoint
 from bilevel.apps.few_shot.picture_folders import (
     SUFFIXES,
@@ -22,7 +22,9 @@ from bilevel.apps.few_shot.picture_folders import (
     look_into,
     size_notes,
 )
-from bilevel.errors import UserError
+from bilevel.apps.few_shot.tasks import pixels
+from bilevel.errors import UserError, quoted
+from bilevel.models.heads.form import Shape
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def _chosen(
             f"its class, {folder}/CLASS/{listing.loose[0].name}"
         )
     if len(classes) < 2:
-        found = f"one, {next(iter(classes))!r}" if classes else "none"
+        found = f"one, {quoted(next(iter(classes)))}" if classes else "none"
         raise UserError(
             f"{folder} needs a folder of pictures for each of at least 2 classes; it has {found}"
         )
@@ -171,13 +173,13 @@ def _chosen(
     left = {name: count - used for name, count in counts.items() if count > used}
     notes = [
         f"the first {used} pictures of each class are used, in order of their names; left out are "
-        + ", ".join(f"{count} of {name!r}" for name, count in left.items())
+        + ", ".join(f"{count} of {quoted(name)}" for name, count in left.items())
     ]
     return {name: files[:used] for name, files in classes.items()}, notes if left else []
 
 
 def _counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name!r} has {count}" for name, count in counts.items())
+    return ", ".join(f"{quoted(name)} has {count}" for name, count in counts.items())
 
 
 def _asked(
@@ -194,13 +196,13 @@ def _asked(
     known = [name for name in folders if name in classes]
     if not known:
         return files, None
-    strange = [*(f"the folder {name!r}" for name in folders if name not in classes)]
-    strange += [f"the picture {file.name!r}" for file in listing.loose]
+    strange = [*(f"the folder {quoted(name)}" for name in folders if name not in classes)]
+    strange += [f"the picture {quoted(file.name)}" for file in listing.loose]
     if strange:
         raise UserError(
-            f"in {request.query}, {known[0]!r} is named after a class, but {strange[0]} belongs to "
-            "none: put all pictures into folders named after the support's classes, or all "
-            "directly into the query folder"
+            f"in {request.query}, {quoted(known[0])} is named after a class, but {strange[0]} "
+            "belongs to none: put all pictures into folders named after the support's classes, or "
+            "all directly into the query folder"
         )
     return files, [name for _, name in inside]
 
@@ -220,3 +222,46 @@ def _seen_before(support: dict[str, list[Picture]], query: list[Picture]) -> lis
         f"{len(twice)} query pictures are support pictures, too ({twice[0]}): their labels say "
         "nothing about how good the model is"
     ]
+
+
+def check_ways(checkpoint: Checkpoint, ways: int) -> None:
+    """Refuse a number of classes that the checkpoint cannot have."""
+    settings = checkpoint.settings
+    if ways != settings.ways and not settings.make_learner().takes_any_ways:
+        raise UserError(
+            f"{ways} classes, but this {settings.algorithm} model starts from a last layer for "
+            f"{settings.ways}: give {settings.ways}, or train with --ways {ways}. Methods whose "
+            "head starts from zero (itd-bio, aid-bio) take any number."
+        )
+
+
+def probabilities(
+    checkpoint: Checkpoint,
+    support: NDArray[np.uint8],
+    query: NDArray[np.uint8],
+    shots: int,
+    advance: Callable[[int], None] = lambda done: None,
+) -> NDArray[np.float32]:
+    """Adapt to the support images, and give the probability of each class for each query image.
+
+    Args:
+        checkpoint: the model.
+        support: (classes × shots, height, width, channels), class by class.
+        query: (n, height, width, channels).
+        shots: images a class.
+        advance: told how many query images are done.
+
+    Returns:
+        (n, classes).
+    """
+    settings, x = checkpoint.settings, checkpoint.x
+    tasks = settings.make_learner().questions(pixels(support, x.dtype), pixels(query, x.dtype))
+    # One at a time: a step size that is measured must not depend on the other images.
+    each = torch.split(torch.arange(len(tasks)), 1)
+    shape = Shape(len(support) // shots, shots, queries=len(query) // len(tasks))
+    made = settings.formulate(shape, heads=1)
+    found: list[NDArray[np.float32]] = []
+    for logits in made.adapted(tasks, settings.make_algorithm(), x, checkpoint.step, each):
+        found.extend(logits[0].softmax(1).numpy())
+        advance(len(found))
+    return np.stack(found)

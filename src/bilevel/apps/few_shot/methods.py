@@ -10,7 +10,7 @@ from typing import Any
 from bilevel.algorithms import MAML, AIDBiO, Algorithm, ITDBiO
 from bilevel.apps.few_shot.learners import LearnedHead, Learner, RandomHead, WholeNetwork, ZeroHead
 from bilevel.arguments import positive
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 from bilevel.schedules import increasing
 from bilevel.solvers.measured import Measured
 from bilevel.solvers.updates.adam import Adam
@@ -96,7 +96,7 @@ def number_or_auto(name: str, text: str | None) -> Value | None:
     try:
         return float(text)
     except ValueError as error:
-        raise UserError(f"{name} must be a number or auto, got {text!r}") from error
+        raise UserError(f"{name} must be a number or auto, got {quoted(text)}") from error
 
 
 def methods() -> dict[str, Method]:
@@ -114,7 +114,9 @@ def find(name: str) -> Method:
     """The method of this name."""
     known = methods()
     if name not in known:
-        raise UserError(f"there is no few-shot algorithm {name!r}; there are {', '.join(known)}")
+        raise UserError(
+            f"there is no few-shot algorithm {quoted(name)}; there are {', '.join(known)}"
+        )
     return known[name]
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from bilevel.apps.few_shot.learners import Formulation, Learner, Model, ZeroHead
 from bilevel.apps.few_shot.tasks import ENDLESS, Tasks
 from bilevel.arguments import instance, positive_integer
+from bilevel.errors import quoted
 from bilevel.models.heads.form import apply
 from bilevel.problem.problem import Problem
 from bilevel.problem.problem import Tasks as Shared
@@ -92,8 +93,8 @@ def _model(tasks: Tasks, embedding: nn.Module) -> Model:
     parameters = {name: p.detach().to(tasks.dtype) for name, p in learned.items()}
     if not parameters:
         raise ValueError(
-            f"the embedding {embedding!r} has no parameters that require a gradient: nothing to "
-            "learn"
+            f"the embedding {quoted(embedding)} has no parameters that require a gradient: nothing "
+            "to learn"
         )
     two = torch.zeros(2, *tasks.image_shape, dtype=tasks.dtype)
     try:

@@ -26,7 +26,8 @@ from bilevel.apps.few_shot.checkpoint import Checkpoint
 from bilevel.apps.few_shot.settings import Settings
 from bilevel.durable import sealed
 from bilevel.durable.about import about
-from bilevel.durable.files import remove_parts, try_to_write, write_text
+from bilevel.durable.files import remove_parts, write_text
+from bilevel.durable.folders import check_writable
 from bilevel.durable.store import Store
 from bilevel.errors import UserError
 from bilevel.runs.checkpoints.saved import Saved
@@ -110,10 +111,8 @@ class RunFolder:
             UserError: the folder cannot be written to, or holds something else, or a training
                 with other settings.
         """
+        check_writable(self.folder, "the output ")
         with self._named_errors():
-            if self.folder.exists() and not self.folder.is_dir():
-                raise UserError(f"the output {self.folder} is a file: name a folder")
-            try_to_write(self.folder)
             kept = self._kept()
             if kept is None and self._holds_other_files():
                 raise UserError(

@@ -12,6 +12,7 @@ from torch import Tensor
 from bilevel.algorithms import Algorithm
 from bilevel.apps.few_shot.problem import FewShotProblem
 from bilevel.arguments import positive_integer
+from bilevel.errors import quoted
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
 from bilevel.record import Record
@@ -57,7 +58,9 @@ def accuracy(
         advance: told how many tasks are done.
     """
     if not isinstance(problem, FewShotProblem):
-        raise ValueError(f"accuracy needs a problem made by few_shot_problem, got {problem!r}")
+        raise ValueError(
+            f"accuracy needs a problem made by few_shot_problem, got {quoted(problem)}"
+        )
     made, shape = problem.formulation, problem.episodes.shape
     rows = torch.arange(positive_integer("tasks", tasks))
     batches = torch.split(rows, min(_TOGETHER, made.form.heads))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from bilevel.algorithms import Algorithm
 from bilevel.apps.few_shot.learners import Formulation, Learner, Model
 from bilevel.apps.few_shot.methods import Method, Value, find, flag
 from bilevel.apps.few_shot.networks import FourBlocks
+from bilevel.apps.few_shot.own_pictures import SIZE, OwnPictures
 from bilevel.apps.few_shot.problem import few_shot_problem
 from bilevel.apps.few_shot.tasks import Tasks
 from bilevel.arguments import positive_integer, valid_seed
 from bilevel.datasets import ImageOrigin, Images, catalogue
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 from bilevel.models.heads.form import Shape
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Structure
@@ -61,7 +63,7 @@ class Settings:
                 raise ValueError(f"{name} must be at least 2, got {getattr(self, name)}")
         valid_seed("seed", self.seed)
         if self.network not in _NETWORKS:
-            raise ValueError(f"there is no network {self.network!r}, only {list(_NETWORKS)}")
+            raise ValueError(f"there is no network {quoted(self.network)}, only {list(_NETWORKS)}")
         _, height, width = self.image_shape
         if height != width:
             raise ValueError(f"images of {height}×{width} pixels: the network needs squares")
@@ -160,18 +162,20 @@ def settle(
     given: Mapping[str, Value | None],
     *,
     filters: int | None = None,
+    size: int = SIZE,
     **others: int,
 ) -> Settings:
     """Settings from what the user said, with everything checked that needs no images.
 
     Args:
-        data: the images' name.
+        data: the images' name, or a folder of them.
         algorithm: the method's name.
         given: the method's options; None is not given.
         filters: of the network; None is the usual number for the images' size.
+        size: height and width that the pictures of a folder are brought to.
         others: the remaining settings.
     """
-    method, origin = find(algorithm), image_set(data)
+    method, origin = find(algorithm), image_set(data, size)
     options = method.options(given)
     check_classes(origin, others["ways"], ("train", "validation"))
     height, width, channels = origin.shape
@@ -190,15 +194,20 @@ def settle(
         raise UserError(str(error)) from error
 
 
-def image_set(name: str) -> ImageOrigin:
-    """The image set of this name, not yet loaded."""
+def image_set(name: str, size: int = SIZE) -> ImageOrigin | OwnPictures:
+    """The image set of this name, or the user's own in a folder; not yet loaded."""
     known = {o.name: o for o in catalogue().values() if isinstance(o, ImageOrigin)}
-    if name not in known:
-        raise UserError(f"there is no image set named {name!r}; there are {', '.join(known)}")
-    return known[name]
+    if name in known:
+        return known[name]
+    if Path(name).is_dir():
+        return OwnPictures(Path(name), size)
+    raise UserError(
+        f"there is no image set named {quoted(name)}, and no such folder; there are "
+        f"{', '.join(known)}"
+    )
 
 
-def check_classes(origin: ImageOrigin, ways: int, splits: tuple[str, ...]) -> None:
+def check_classes(origin: ImageOrigin | OwnPictures, ways: int, splits: tuple[str, ...]) -> None:
     """Refuse tasks of more classes than a split has, before the images are loaded."""
     for split in splits:
         if ways > origin.classes[split]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bilevel.arguments import instance, positive_integer, valid_seed
 from bilevel.datasets import Images
+from bilevel.errors import quoted
 from bilevel.models.heads.form import Shape
 from bilevel.problem.sources import Rows, Source
 
@@ -100,7 +101,7 @@ class Tasks(Source):
         if each > there:
             raise ValueError(
                 f"shots = {self.shape.shots} and queries = {self.shape.queries} need {each} images "
-                f"a class, but class {self.images.classes[least]!r} has only {there}"
+                f"a class, but class {quoted(self.images.classes[least])} has only {there}"
             )
 
 

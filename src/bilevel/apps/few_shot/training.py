@@ -17,6 +17,8 @@ from bilevel.apps.few_shot.scores import Accuracy, accuracy
 from bilevel.apps.few_shot.settings import Settings
 from bilevel.datasets import ImageClasses
 from bilevel.durable import interruption
+from bilevel.errors import UserError
+from bilevel.problem.identity.digests import digest_of_tensor
 from bilevel.problem.peers import Peers
 from bilevel.problem.sharding import shard
 from bilevel.runs.minimize import minimize
@@ -65,6 +67,8 @@ class Validation(StatefulCallback):
             split: settings.evaluation_problem(part, _VALIDATION_SEED)
             for split, part in (("train", images.train), ("validation", images.validation))
         }
+        # The checkpoint compares what is trained on; these are what the models are compared by.
+        self._measured_on = digest_of_tensor(images.validation.images)
         self.lines: list[Line] = []
         self._losses: list[float] = []
         self.due: list[dict[str, Any]] = []
@@ -95,9 +99,16 @@ class Validation(StatefulCallback):
 
     def memory(self) -> dict[str, Any]:
         kept = {"losses": list(self._losses), "due": list(self.due)}
-        return {"settings": self._settings.plain(), "history": text_of(self.lines), **kept}
+        own = {"settings": self._settings.plain(), "validation images": self._measured_on}
+        return {**own, "history": text_of(self.lines), **kept}
 
     def remember(self, memory: dict[str, Any]) -> None:
+        if memory.get("validation images", self._measured_on) != self._measured_on:
+            raise UserError(
+                f"the training in {self._folder.folder} was measured on other validation images "
+                f"than those of {self._settings.data} now: its accuracies could not be compared. "
+                "Choose another folder with --output."
+            )
         self.lines = lines_of(memory["history"])
         self._losses, self.due = list(memory["losses"]), list(memory["due"])
 

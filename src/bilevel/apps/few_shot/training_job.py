@@ -15,7 +15,7 @@ from bilevel.durable.interruption import graceful
 from bilevel.problem.peers import Peers
 from bilevel.runs.result import Result, Status
 
-_DIVERGED = 1
+_DIVERGED = _NOTHING = 1
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,9 @@ class Job:
     def _is_done(self) -> bool:
         if self.kept is None or self.kept.memory["due"]:
             return False
+        lines = lines_of(self.kept.memory["history"])
+        if not lines or lines[-1].step != self.kept.step:  # the last model is still to be measured
+            return False
         return self.limits.reached(self.kept.step, self.kept.seconds)
 
     def run(
@@ -92,8 +95,10 @@ class Job:
             folder.open(settings, limits, self.command)
             with watcher:
                 result = train(settings, limits, images, peers, [validation], folder.checkpoints)
-                # The last finite step was not due: whoever looks for the cause wants its accuracy.
-                if result.status is Status.DIVERGED and result.state.step:
+                # The last step may not have been due: of a divergence one looks for the cause, and
+                # when time is up inside a step, the one before it was the last.
+                ended = result.status in (Status.DIVERGED, Status.TIME_LIMIT)
+                if ended and result.state.step:
                     validation.ask_for(result.state.step, result.seconds, result.state.x)
                 validation.measure()
             return self._ending(result, validation, interruption.exit_code)
@@ -114,6 +119,8 @@ class Job:
             self._report(lines, "interrupted", ["The training is not finished."])
             text = f"stopped after step {step:,}, which is kept in {self.folder.last}"
             return Ending(f"{text}\nto go on: {self.command}", code)
+        if not lines and result.status is Status.TIME_LIMIT:
+            return Ending("no step was done in that time: allow more --seconds", _NOTHING)
         if result.status is Status.DIVERGED:
             why = advice(self.settings, step)
             self._report(lines, "diverged", [why])

@@ -7,25 +7,45 @@ from typing import Annotated
 
 import typer
 
-from bilevel.arguments import LARGEST_SEED
-from bilevel.cli.options import Force, NewFolder, optional
+from bilevel.arguments import LARGEST
+from bilevel.cli.options import Force, optional
 
 _EPILOG = """
 **Examples**
 
-`bilevel clean orders.csv --label category --trusted checked.csv --output cleaned`
+`bilevel clean orders.csv --label category --output cleaned`
 
-`bilevel clean orders.csv --label category --trusted-column verified --drop id --output cleaned`
+`bilevel clean orders.xlsx --label category --trusted checked.xlsx --ignore invoice --output
+cleaned`
 
-`bilevel clean images.npz --label y --trusted trusted.npz --output cleaned --algorithm stocbio`
+`bilevel clean orders.csv --label category --explain-columns`
+
+`bilevel clean crowd.csv --annotators ada,bob,eve --output cleaned`
 """
-_TRUSTED = "A table of the same form whose labels are right."
-_COLUMN = "Or: a true/false column of TRAIN that marks rows with right labels."
-_FRACTION = "Trust this fraction of the marked rows, and clean the others."
-_DROP = "A column to leave out, such as an id. Repeatable."
-_CATEGORICAL = "A column of numbers that are categories, such as a code. Repeatable."
+_TABLE = (
+    "The table: .csv, .tsv, .csv.gz, .zip, .xlsx, .parquet, .feather, .jsonl, .db (SQLite) or .npz."
+)
+_OUTPUT = "A new folder for the results."
+_TRUSTED = (
+    "Rows whose labels are right: a file of the same form, the decisions of a review, or a yes/no "
+    "column "
+    "of the table. 20 help much, 100 more."
+)
+_LABEL = "The column with the labels. With --annotators it may be left out."
+_ANNOTATORS = (
+    "Columns in which several people have labelled the rows, with commas between; their votes are "
+    "weighed by how good each of them is."
+)
+_TASK = "What the labels are: classification (classes), regression (numbers); found by itself."
+_TEXT = "A column to be read as free text. Repeatable."
+_CATEGORY = "A column of numbers that are categories, such as a code. Repeatable."
+_IGNORE = "A column to leave out, such as one that was made from the label. Repeatable."
+_EXPLAIN = "Show what each column is taken for, and end."
 _SEED = "The same seed gives the same result."
-_CHECKPOINT = "Keep checkpoints in this folder, from which the same command resumes."
+_SEPARATOR = "What separates the columns of a text file; found by itself."
+_DECIMAL = "The decimal sign of a text file, '.' or ','; found by itself."
+_ENCODING = "Of a text file, such as utf-8 or cp1252; found by itself."
+_FORMAT = "Of the table that is written: csv, tsv, xlsx, parquet, ...; as the table that is read."
 
 
 def register(app: typer.Typer) -> None:
@@ -33,104 +53,95 @@ def register(app: typer.Typer) -> None:
 
 
 def clean(
-    train: Annotated[
-        Path, typer.Argument(help="The table with doubtful labels: CSV, Parquet or NPZ.")
-    ],
-    label: Annotated[str, typer.Option(help="The column with the labels.")],
-    output: NewFolder,
-    trusted: Annotated[Path | None, typer.Option(help=_TRUSTED)] = None,
-    trusted_column: Annotated[str | None, typer.Option(help=_COLUMN)] = None,
-    trusted_fraction: Annotated[float, typer.Option(min=0.0, max=1.0, help=_FRACTION)] = 1.0,
-    drop: Annotated[list[str] | None, typer.Option(help=_DROP)] = None,
-    categorical: Annotated[list[str] | None, typer.Option(help=_CATEGORICAL)] = None,
-    algorithm: Annotated[
-        str, typer.Option(help="aid-bio, hoag, stocbio, ...; see the README for all.")
-    ] = "aid-bio",
-    ridge: Annotated[
-        float, typer.Option(min=1e-12, help="The penalty on the model's weights, C_r.")
-    ] = 1e-3,
-    steps: Annotated[int, typer.Option(min=1, help="The most outer steps.")] = 30,
-    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help=_SEED)] = 0,
+    table: Annotated[Path, typer.Argument(help=_TABLE, show_default=False)],
+    label: Annotated[str, optional(_LABEL, "COLUMN")] = "",
+    output: Annotated[Path | None, optional(_OUTPUT, "FOLDER", "--output", "-o")] = None,
+    trusted: Annotated[str | None, optional(_TRUSTED, "FILE|COLUMN")] = None,
+    annotators: Annotated[list[str] | None, optional(_ANNOTATORS, "COLUMN,...")] = None,
+    task: Annotated[str, typer.Option(help=_TASK)] = "auto",
+    text: Annotated[list[str] | None, optional(_TEXT, "COLUMN")] = None,
+    category: Annotated[list[str] | None, optional(_CATEGORY, "COLUMN")] = None,
+    ignore: Annotated[list[str] | None, optional(_IGNORE, "COLUMN")] = None,
+    explain_columns: Annotated[bool, typer.Option("--explain-columns", help=_EXPLAIN)] = False,
+    separator: Annotated[str, optional(_SEPARATOR, "TEXT")] = "",
+    decimal: Annotated[str, optional(_DECIMAL, "TEXT")] = "",
+    encoding: Annotated[str, optional(_ENCODING, "NAME")] = "",
+    sheet: Annotated[str | None, optional("Of a workbook; the first by default.", "NAME")] = None,
+    table_name: Annotated[str | None, optional("Of a database.", "NAME", "--table")] = None,
+    output_format: Annotated[str | None, optional(_FORMAT, "NAME")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processors to use.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST, help=_SEED)] = 0,
     force: Force = False,
-    checkpoint: Annotated[Path | None, optional(_CHECKPOINT, "FOLDER")] = None,
-    checkpoint_every: Annotated[
-        float, typer.Option(min=0, help="Seconds between two checkpoints.", metavar="SECONDS")
-    ] = 60.0,
 ) -> None:
-    """Find the wrong labels in a table, with the help of some rows whose labels are right.
+    """Find the wrong labels in a table, with or without rows whose labels are known to be right.
 
-    Learns a weight for each row, such that a linear model trained with these weights does well on
-    the trusted rows; then flags the rows whose labels are unlikely. Writes to the output folder:
+    Several models learn the labels; each row is judged by models that have not seen its label.
+    Numbers, categories, dates and free text are used as they are found. Writes to the output
+    folder:
 
-    - **labels.csv**: for each row its label, its likely label, suspicion, weight and flag;
+    - **labels.csv** (or the kind of file that was read): your table and four columns more: the
+    likely label, its probability, how suspicious your label is (0 to 1), and a flag;
 
-    - **report.html**: the most suspicious rows, plots, accuracy before and after;
+    - **report.html**: how many labels are wrong, how sure that is, and the most suspicious rows;
 
-    - **model.npz**: the weights of a linear model fitted without the flagged rows; the report
-    says how to use it.
+    - **review.html**: the flagged rows one by one, to decide on, and 20 picked at random; the
+    decisions can be given with `--trusted`;
 
-    Numbers are scaled and their gaps filled with the median; text is one-hot encoded.
-    About fifty trusted rows per class are plenty.
-
-    Ctrl-C writes the results so far; twice, it stops at once. With `--checkpoint` the same command
-    goes on afterwards, and after a crash, too.
+    - **model.npz**: a model that was not misled by the wrong labels, for `bilevel predict`.
     """
-    from rich.console import Console
     from rich.text import Text
 
-    from bilevel.apps.cleaning import job
+    from bilevel.durable.regular import check_given
+    from bilevel.errors import UserError
+
+    # Before what takes seconds to import.
+    if not (label or annotators):
+        raise UserError("name the column with the labels: --label COLUMN")
+    if output is None and not explain_columns:
+        raise UserError("name a new folder for the results with --output")
+    check_given(table)
+
+    from bilevel.apps.cleaning import job, words
+    from bilevel.apps.cleaning.files import Told
     from bilevel.apps.cleaning.request import Request
-    from bilevel.cli.typed import typed
-    from bilevel.durable.folders import check_writable
-    from bilevel.durable.interruption import graceful
-    from bilevel.runs.callbacks import ProgressBar
-    from bilevel.runs.result import Status
+    from bilevel.apps.cleaning.sniffing import Style
+    from bilevel.cli.bars import RunsBar
+    from bilevel.cli.bars import console as notes
+    from bilevel.cli.typed import told_if_interrupted, typed
+    from bilevel.durable.interruption import raising
 
     request = Request(
-        train=train,
+        train=table,
         label=label,
+        annotators=tuple(n.strip() for part in annotators or () for n in part.split(",")),
+        output=output or Path(),
         trusted=trusted,
-        output=output,
-        trusted_column=trusted_column,
-        trusted_fraction=trusted_fraction,
-        drop=tuple(drop or ()),
-        categorical=tuple(categorical or ()),
-        algorithm=algorithm,
-        ridge=ridge,
-        steps=steps,
+        task=task,
+        text=tuple(text or ()),
+        category=tuple(category or ()),
+        ignore=tuple(ignore or ()),
+        told=Told(Style(encoding, separator.replace("\\t", "\t"), decimal), sheet, table_name),
+        output_format=output_format,
         seed=seed,
-        force=force,
+        force=force or explain_columns,
     )
-    if checkpoint is not None:
-        check_writable(checkpoint)
-    prepared = job.prepare(request)
-    console = Console(stderr=True)
-    for warning in prepared.warnings:
-        console.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
-    with graceful() as interruption:
-        with ProgressBar("cleaning", console) as bar:
-            found = job.run(
-                prepared,
-                callbacks=[bar],
-                checkpoint=checkpoint,
-                checkpoint_every=checkpoint_every,
-            )
-        if not found.result.history and found.result.status is Status.INTERRUPTED:
-            typer.echo("interrupted before the first step was done: nothing is written", err=True)
-            raise typer.Exit(interruption.exit_code)
-        job.write(prepared, found, command=typed())
-    rows = len(found.flagged)
-    typer.echo(
-        f"{int(found.flagged.sum()):,} of {rows:,} labels are probably wrong.\n"
-        f"accuracy on held-back trusted rows: {found.accuracy_before:.1%} with them, "
-        f"{found.accuracy_after:.1%} without\n"
-        f"table:  {output / 'labels.csv'}\n"
-        f"report: {output / 'report.html'}\n"
-        f"model:  {output / 'model.npz'}"
-    )
-    if found.result.status is Status.INTERRUPTED:
-        again = typed() if force else f"{typed()} --force"
-        advice = f"to go on: {again}" if checkpoint else "with --checkpoint FOLDER it could go on"
-        step = found.result.state.step
-        typer.echo(f"interrupted: these are the results after step {step}; {advice}", err=True)
-        raise typer.Exit(interruption.exit_code)
+    console = notes()
+    with told_if_interrupted(": nothing is written"), raising():
+        prepared = job.prepare(request)
+        console.print(Text(f"read {prepared.file.words}"), soft_wrap=True)
+        if explain_columns:
+            typer.echo(job.explained(prepared.columns))
+            return
+        for warning in prepared.warnings:
+            console.print(Text.assemble(("note: ", "bold yellow"), warning), soft_wrap=True)
+        with RunsBar("steps") as bar:
+            found = job.run(prepared, bar, jobs)
+        name = job.write_all(prepared, found, command=typed())
+    for line in words.summary(found, request.annotators):
+        typer.echo(line)
+    for caution in words.cautions(found):
+        console.print(Text.assemble(("note: ", "bold yellow"), caution), soft_wrap=True)
+    typer.echo(f"table:  {request.output / name}")
+    typer.echo(f"report: {request.output / 'report.html'}")
+    typer.echo(f"review: {request.output / 'review.html'}")
+    typer.echo(f"model:  {request.output / 'model.npz'}")

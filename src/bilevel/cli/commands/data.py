@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bilevel.cli.options import Json, print_json
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -22,13 +24,17 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
         rich_markup_mode="markdown",
     )
-    group.command("list")(show)
-    group.command("get")(get)
-    group.command("path")(path)
+    group.command("list", epilog=_examples("list", "list --json"))(show)
+    group.command("get", epilog=_examples("get mnist", "get omniglot"))(get)
+    group.command("path", epilog=_examples("path mnist", "path fc100"))(path)
     app.add_typer(group, name="data")
 
 
-def show() -> None:
+def _examples(*words: str) -> str:
+    return "**Examples**\n\n" + "\n\n".join(f"`bilevel data {each}`" for each in words)
+
+
+def show(json: Json = False) -> None:
     """Show every data set: its size, where it is, where it comes from.
 
     `BILEVEL_DATA=/data bilevel data list` looks into another folder.
@@ -39,6 +45,9 @@ def show() -> None:
     from bilevel.datasets import catalogue, data_folder
 
     root, console = data_folder(), Console()
+    if json:
+        print_json([_facts(origin, root) for origin in catalogue().values()])
+        return
     places = Table(box=None, padding=(1, 2, 0, 0), show_header=False)
     places.add_column()
     places.add_column(overflow="fold")
@@ -51,6 +60,12 @@ def show() -> None:
     for kind, origins in kinds.items():
         console.print(f"[bold]{kind}[/]", sizes(origins, root), "", sep="\n")
     console.print(places)
+
+
+def _facts(origin: Origin[Any], root: Path) -> dict[str, Any]:
+    here = not origin.missing(root)
+    about = {"name": origin.name, "kind": origin.kind, "present": here, **origin.facts(root)}
+    return {**about, "folder": str(origin.folder(root)), "source": origin.source}
 
 
 def sizes(origins: list[Origin[Any]], root: Path) -> Table:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilevel.cli.options import Force, NewFolder, folder, optional
+from bilevel.cli.options import Force, NewFolder, folder, must_exist, optional
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,6 +24,8 @@ in `maml` all layers adapt.
 **Examples**
 
 `bilevel few-shot train --data fc100`
+
+`bilevel few-shot train --data my-pictures/ --ways 3`, where `my-pictures/` has a folder per class
 
 `bilevel few-shot train --data omniglot --algorithm anil --ways 20 --shots 1 --steps 500`
 
@@ -44,14 +46,20 @@ _EVALUATE_EPILOG = """
 """
 
 _ADAPT_EPILOG = """
-**Example**
+**Examples**
 
 With `mine/rose/1.jpg`, ..., `mine/rose/5.jpg`, `mine/tulip/1.jpg`, ... and pictures in `unknown/`:
 
-`bilevel few-shot adapt best.pt --support mine --query unknown --output labelled`
+`bilevel few-shot adapt --support mine --query unknown --output labelled`
+
+With a model of your own: `bilevel few-shot adapt best.pt --support mine --query unknown`
+
+`bilevel few-shot adapt best.pt --support mine --query unknown --resize --shots 3`
 
 If `unknown/` has folders named `rose`, `tulip`, ..., the accuracy is given, too.
 """
+_DATA = "fc100, mini-imagenet, omniglot, or a folder with a folder of pictures per class."
+_SIZE = "Pixels that the pictures of a folder are brought to."
 _INNER_STEPS = "Inner steps. \\[default: the algorithm's own, as for the next ones]"
 _FILTERS = "Of the network. \\[default: 64 for images up to 32×32, else 32]"
 _FOLDER = "The folder of the training. \\[default: out/few-shot-DATA-ALGORITHM]"
@@ -59,6 +67,7 @@ _EVERY = "Steps between two validations; the model is saved at each."
 _QUERIES = "Query images per class. \\[default: as in training]"
 _QUERY = "A folder of pictures to label; if it has folders by class, the labels are checked."
 _SHOTS = "Support pictures per class. \\[default: what each has, but no fewer than in training]"
+_SHIPPED = "best.pt or last.pt of a training. \\[default: a model of FC100, which comes along]"
 _DRAWN = "Decides which are drawn."
 _INVERT = "Swap black and white: models of omniglot expect white ink."
 
@@ -89,7 +98,7 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    data: Annotated[str, typer.Option(help="fc100, mini-imagenet or omniglot.")],
+    data: Annotated[str, typer.Option(help=_DATA)],
     algorithm: Annotated[str, typer.Option(help="One of the algorithms below.")] = "itd-bio",
     ways: Annotated[int, typer.Option(min=2, help="Classes per task.")] = 5,
     shots: Annotated[int, typer.Option(min=1, help="Support images per class.")] = 5,
@@ -108,6 +117,7 @@ def train(
     ridge: Annotated[float | None, typer.Option(help="r, the penalty on the heads.")] = None,
     cg_steps: Annotated[int | None, typer.Option(min=1, help="N, steps of CG, for AID.")] = None,
     filters: Annotated[int | None, optional(_FILTERS, "N", min=1, max=4096)] = None,
+    size: Annotated[int, typer.Option(min=16, max=512, help=_SIZE)] = 32,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of every random choice.")] = 0,
     validate_every: Annotated[int, typer.Option(min=1, help=_EVERY)] = 100,
     validation_tasks: Annotated[int, typer.Option(min=2, help="Tasks of a validation.")] = 200,
@@ -116,7 +126,9 @@ def train(
 ) -> None:
     """Learn an embedding from which new classes can be told apart after a few images.
 
-    Needs the images: `bilevel data get fc100`. Writes to the output folder:
+    Needs the images: `bilevel data get fc100`, or a folder of your own, with a folder of
+    pictures for each of at least 6 classes, of which a fifth is kept for validation and a
+    fifth for the test. Writes to the output folder:
 
     - **best.pt**: the model with the highest accuracy on the validation classes;
 
@@ -147,6 +159,7 @@ def train(
         algorithm,
         given,
         filters=filters,
+        size=size,
         ways=ways,
         shots=shots,
         queries=queries,
@@ -155,16 +168,16 @@ def train(
         validate_every=validate_every,
         validation_tasks=validation_tasks,
     )
-    place = RunFolder(output or Path("out") / f"few-shot-{data}-{algorithm}")
+    place = RunFolder(output or Path("out") / f"few-shot-{Path(data).name}-{algorithm}")
     job = prepare(settings, Limits(steps, seconds), place, typed())
     if threads is not None:
         torch.set_num_threads(threads)
     with from_environment() as peers:
         if not peers.leads:
-            job.follow(lambda: _load(data), peers)
+            job.follow(lambda: _load(data, size), peers)
             return
         _say(job.beginning)
-        ending = job.run(lambda: _load(data), TrainingBar, peers)
+        ending = job.run(lambda: _load(data, size), TrainingBar, peers)
     typer.echo(ending.text, err=ending.code != 0)
     raise typer.Exit(ending.code)
 
@@ -186,6 +199,7 @@ def evaluate(
     query images among them: the query images of a task are seen together (transductive). Compare
     the result with others that were measured so, with the same number of query images.
     """
+    must_exist(checkpoint)
     from bilevel.apps.few_shot.checkpoint import load
     from bilevel.apps.few_shot.evaluation import Question, check, write_record
     from bilevel.apps.few_shot.evaluation import evaluate as measure
@@ -197,10 +211,11 @@ def evaluate(
 
     keep_freed_memory()
     model, question = load(checkpoint), Question(split.value, tasks, seed, queries)
-    check(model, image_set(model.settings.data), question)
+    data, size = model.settings.data, model.settings.image_shape[1]
+    check(model, image_set(data, size), question)
     if json_file is not None:
         check_file(json_file)
-    images = _load(model.settings.data)
+    images = _load(data, size)
     with TasksBar(f"{split} tasks", tasks) as bar:
         found = measure(model, images, question, bar)
     _print(evaluation_table(model, question, found))
@@ -211,9 +226,9 @@ def evaluate(
 
 
 def adapt(
-    checkpoint: CheckpointFile,
     support: Annotated[Path, typer.Option(help="A folder with a folder of pictures per class.")],
     query: Annotated[Path, typer.Option(help=_QUERY)],
+    checkpoint: Annotated[Path | None, typer.Argument(help=_SHIPPED, show_default=False)] = None,
     output: NewFolder = Path("out/few-shot-labels"),
     shots: Annotated[int | None, optional(_SHOTS, "N", min=1)] = None,
     resize: Annotated[bool, typer.Option("--resize", help="Accept pictures of any size.")] = False,
@@ -230,7 +245,9 @@ def adapt(
 
     - **page.html**: the pictures.
     """
-    from bilevel.apps.few_shot.checkpoint import load
+    if checkpoint is not None:
+        must_exist(checkpoint)
+    from bilevel.apps.few_shot.checkpoint import SHIPPED, load
     from bilevel.apps.few_shot.labelling import Request, label, prepare, write_table
     from bilevel.apps.few_shot.labels_page import write_labels_page
     from bilevel.apps.few_shot.terminal import labels_table, summary
@@ -238,7 +255,7 @@ def adapt(
     from bilevel.cli.typed import typed
     from bilevel.durable.folders import check_folder, filled
 
-    model = load(checkpoint)
+    model = load(checkpoint or SHIPPED)
     check_folder(output, force)
     prepared = prepare(model, Request(support, query, shots, resize, invert))
     for note in prepared.notes:
@@ -253,11 +270,16 @@ def adapt(
     typer.echo(f"table: {output / 'labels.csv'}\npage:  {output / 'page.html'}")
 
 
-def _load(data: str) -> ImageClasses:
+def _load(data: str, size: int) -> ImageClasses:
     """The images, with a bar for each file that must be downloaded first."""
+    from bilevel.apps.few_shot.own_pictures import OwnPictures
+    from bilevel.apps.few_shot.settings import image_set
     from bilevel.cli.bars import downloads
     from bilevel.datasets import load_images
 
+    origin = image_set(data, size)
+    if isinstance(origin, OwnPictures):
+        return origin.load()
     with downloads() as bar_for:
         return load_images(data, bar_for)
 

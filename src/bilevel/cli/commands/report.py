@@ -59,7 +59,7 @@ def report(
     from bilevel.errors import UserError
     from bilevel.lab.comparison.comparison import compare
     from bilevel.lab.comparison.page import experiment_page
-    from bilevel.lab.comparison.prints import write_figures
+    from bilevel.lab.comparison.plots import write_figures
     from bilevel.lab.run_folder import Folder
 
     if formats and figures is None:

@@ -2,57 +2,154 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilevel.cli.options import Budget, Seeds, argument, folder
+from bilevel.cli.options import Budget, Json, Seeds, argument, folder, print_json
 from bilevel.lab.figures import figure_names
+
+if TYPE_CHECKING:
+    from bilevel.cli.bars import RunsBar
+    from bilevel.lab.experiments.reproduce import Scale
+    from bilevel.lab.experiments.verdicts import Row
+
+_ALL, _DESIGN = "all", "design"
+
+_EPILOG = """
+**Examples**
+
+`bilevel reproduce figure-5 --quick` gives a first answer in two minutes.
+
+`bilevel reproduce figure-4a -o newsgroups`
+"""
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(reproduce)
+    app.command(epilog=_EPILOG)(reproduce)
 
 
 def reproduce(
-    figure: Annotated[str, argument(f"One of {', '.join(figure_names())}.", "FIGURE")],
+    figure: Annotated[
+        str, argument(f"One of {', '.join(figure_names())}, {_DESIGN}, or {_ALL}.", "FIGURE")
+    ],
     seeds: Seeds = None,
     budget: Budget = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="5 seeds of 1.5 seconds a run: a first answer.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run and for how long; run nothing.")
+    ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume/--no-resume",
+            help="Go on with the runs that the folder has; otherwise one with runs is refused.",
+        ),
+    ] = True,
     output: Annotated[
         Path | None, folder("The folder for runs and verdicts. \\[default: out/FIGURE]")
     ] = None,
+    json: Json = False,
 ) -> None:
     """Run a figure of the paper (Ji, Yang & Liang, ICML 2021) and judge what the paper says of it.
 
+    `bilevel reproduce figure-5 --quick` gives a first answer in about two minutes.
+
     `bilevel reproduce figure-5 --seeds 5 --budget 30` runs both corruption rates, and prints and
-    stores a verdict for each claim: confirmed, partly or contradicted, with the numbers.
+    stores a verdict for each claim: confirmed, contradicted or undecided, with intervals.
+
+    `bilevel reproduce design` measures the claims about the methods' parts, and
+    `bilevel reproduce all --dry-run` says what everything would take.
 
     Run the same command again after Ctrl-C or a crash: it resumes where it stopped. Draw each run
-    folder with `bilevel report`.
+    folder with `bilevel report`. How verdicts are made: docs/reproductions/protocol.md.
     """
-    from rich.console import Console
-    from rich.text import Text
-
     from bilevel.cli.bars import RunsBar
     from bilevel.cli.memory import keep_freed_memory
     from bilevel.cli.typed import told_if_interrupted, typed
     from bilevel.durable.interruption import graceful
+    from bilevel.errors import UserError
+    from bilevel.lab.experiments.reproduce import QUICK, Scale
+    from bilevel.lab.figures import find_figure
+
+    scale = Scale(
+        seeds or (QUICK.seeds if quick else None),
+        budget or (QUICK.seconds if quick else None),
+        QUICK.evaluations if quick else None,
+    )
+    names = [*figure_names(), _DESIGN] if figure == _ALL else [figure]
+    for name in names:
+        if name != _DESIGN:
+            find_figure(name).title  # noqa: B018 - a wrong name is told before any work
+    places = {name: _place(name, figure, quick, output) for name in names}
+    if dry_run:
+        _tell_plan(places, scale)
+        return
+    for place in places.values():
+        if not resume and place.exists() and any(place.iterdir()):
+            raise UserError(
+                f"{place} is not empty: leave out --no-resume to go on with it, or choose another "
+                "folder with -o"
+            )
+    keep_freed_memory()
+    folders = ", ".join(map(str, places.values()))
+    kept = f" before the verdicts: the runs in {folders} are kept; to go on: {typed()}"
+    with told_if_interrupted(kept), graceful(), RunsBar() as bar:
+        rows = {name: _judged(name, place, typed(), scale, bar) for name, place in places.items()}
+    if json:
+        print_json({name: [vars(row) for row in found] for name, found in rows.items()})
+        return
+    for name, found in rows.items():
+        _tell(found)
+        typer.echo(f"results: {places[name]}")
+
+
+def _place(name: str, asked: str, quick: bool, output: Path | None) -> Path:
+    if output is not None:
+        return output / name if asked == _ALL else output
+    return Path("out") / (f"{name}-quick" if quick else name)
+
+
+def _judged(name: str, place: Path, command: str, scale: Scale, bar: RunsBar) -> list[Row]:
     from bilevel.lab.experiments.reproduce import reproduce as run_and_judge
     from bilevel.lab.figures import find_figure
 
-    keep_freed_memory()
-    chosen = find_figure(figure)
-    place = output or Path("out") / figure
-    kept = (
-        f" before the verdicts: the runs in {place} are kept, and `bilevel report` can draw them; "
-        f"to go on: {typed()}"
-    )
-    with told_if_interrupted(kept), graceful(), RunsBar() as bar:
-        rows = run_and_judge(chosen, place, typed(), seeds=seeds, seconds=budget, notify=bar)
+    if name == _DESIGN:
+        from bilevel.lab.design.job import judge, measure
+
+        return judge(measure(place, command, bar))
+    return run_and_judge(find_figure(name), place, command, scale=scale, notify=bar)
+
+
+def _tell_plan(places: dict[str, Path], scale: Scale) -> None:
+    from bilevel.lab.experiments.reproduce import loads
+    from bilevel.lab.figures import find_figure
+    from bilevel.lab.text_table import aligned
+
+    rows = [["figure", "experiment", "runs", "done", "seconds each", "clock", "minutes left"]]
+    total = 0.0
+    for name, place in places.items():
+        if name == _DESIGN:
+            rows.append([name, "six studies, ten seeds", "", "", "", "cpu", "about 2"])
+            continue
+        for load in loads(find_figure(name), place, scale):
+            total += load.left
+            numbers = [str(load.runs), str(load.done), f"{load.seconds:g}", load.clock]
+            rows.append([name, load.experiment, *numbers, f"{load.left / 60:.1f}"])
+    typer.echo(aligned(rows))
+    typer.echo(f"{total / 3600:.1f} hours in all, evaluation excluded; nothing was run")
+
+
+def _tell(rows: Sequence[Row]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
     console = Console(soft_wrap=True, highlight=False)
-    colours = {"confirmed": "green", "partly": "yellow", "contradicted": "red"}
+    colours = {"confirmed": "green", "undecided": "yellow", "contradicted": "red"}
     for row in rows:
         console.print(Text(row.verdict, f"bold {colours[row.verdict]}"), Text(row.claim))
-        console.print(Text(f"  {row.experiment}, {row.seeds} seeds: {row.numbers}"))
-    typer.echo(f"results: {place}")
+        console.print(Text(f"  {row.experiment}, {row.seeds} seeds: {row.effect}"))

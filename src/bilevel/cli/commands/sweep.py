@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bilevel.cli.options import argument, optional
+from bilevel.cli.options import Json, argument, optional, print_json
 
 _EXPERIMENT = "A TOML file with [sweep.LABEL] tables, or the name of one in the package."
 _TRIALS = "Points of each grid to try, over all processes. \\[default: all]"
@@ -28,6 +28,7 @@ def sweep(
     storage: Annotated[str | None, optional(_STORAGE, "ADDRESS")] = None,
     budget: Annotated[float | None, optional("Seconds for each trial.", "SECONDS")] = None,
     write: Annotated[Path | None, optional(_WRITE, "FILE")] = None,
+    json: Json = False,
 ) -> None:
     """Find the settings with the lowest validation loss after a fixed running time.
 
@@ -61,10 +62,13 @@ def sweep(
     kept = f": all finished trials are in {shown(storage)}; the same command goes on"
     with told_if_interrupted(kept), raising(), RunsBar("trials") as bar:
         found = search(chosen, storage, trials, bar)
+    if json:
+        print_json({label: vars(best) for label, best in found.items()})
     for label, best in found.items():
         settings = ", ".join(f"{name} = {value}" for name, value in best.settings.items())
         metric = METRIC.replace("_", " ")
-        typer.echo(f"{label}: {metric} {best.loss:.4g} in {best.trials} trials with {settings}")
+        if not json:
+            typer.echo(f"{label}: {metric} {best.loss:.4g} in {best.trials} trials with {settings}")
         chosen = chosen.with_settings(label, best.settings)
     if write is not None:
         write_text(write, chosen.to_toml())

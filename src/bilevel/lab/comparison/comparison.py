@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 from bilevel.lab.curves import Curve
 from bilevel.lab.quantities import AXES, METRICS, Axis, Metric
 from bilevel.lab.run_folder import Folder
@@ -94,7 +94,7 @@ def _check_same_problem(one: Folder, two: Folder) -> None:
         if ours.get(key) != theirs.get(key):
             raise UserError(
                 f"{one.path} and {two.path} are different experiments: {key} is "
-                f"{ours.get(key)!r} and {theirs.get(key)!r}; make one report for each"
+                f"{quoted(ours.get(key))} and {quoted(theirs.get(key))}; make one report for each"
             )
 
 
@@ -111,7 +111,7 @@ def _merge_settings(folders: Sequence[Folder]) -> dict[str, dict[str, Any]]:
         for label, table in folder.settings.items():
             if settings.setdefault(label, table) != table:
                 raise UserError(
-                    f"the label {label!r} stands for other settings in {folder.path} "
+                    f"the label {quoted(label)} stands for other settings in {folder.path} "
                     "than in the folders before it; rename it in one of them"
                 )
     return settings

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bilevel.lab.comparison.comparison import Comparison
-from bilevel.lab.comparison.panels import comparison_plots
+from bilevel.lab.comparison.plots import comparison_plots
 from bilevel.lab.comparison.tables import best, counts, endings, final_values
 from bilevel.lab.quantities import ACCURACY, LOSS
 from bilevel.lab.run_folder import Folder

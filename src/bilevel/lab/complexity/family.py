@@ -23,8 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bilevel.lab.complexity.vectors import Vector
-from bilevel.lab.complexity.walls import Wall
+from bilevel.lab.complexity.walls import Vector, Wall
 from bilevel.problem.problem import Problem
 from bilevel.problem.sources import Batch
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from bilevel.lab.complexity.measure import Trial, cheapest
+from bilevel.lab.complexity.family import Family
+from bilevel.lab.complexity.measure import LastHalf, Trial, cheapest
 from bilevel.lab.complexity.methods import Method
-from bilevel.lab.complexity.studies import Study
+from bilevel.lab.complexity.studies import Cell, Study
 from bilevel.lab.quantities import COUNTS
 
 Trials = dict[tuple[str, float, int], list[Trial]]  # by method's name, κ and seed
@@ -128,3 +129,33 @@ def fits(study: Study, trials: Trials) -> dict[tuple[str, str], Fit | None]:
         for method in study.methods
         for count in ("steps", *COUNTS)
     }
+
+
+def exact_steps(family: Family, epsilons: Sequence[float]) -> list[int]:
+    """After how many steps of 1/L_Φ along −∇Φ each ε is reached, as it is for the methods."""
+    (along, across), half = family.x0.tolist(), LastHalf()
+    step, reached, k = 1 / family.smoothness, list[int](), 0
+    while True:
+        down, sideways = family.gradient(along, across)
+        mean = half.add(down * down + sideways * sideways)
+        while len(reached) < len(epsilons) and mean <= epsilons[len(reached)]:
+            reached.append(k)
+        if len(reached) == len(epsilons):
+            return reached
+        along, across, k = along - step * down, across - step * sideways, k + 1
+
+
+def exact_powers(study: Study) -> tuple[Exponent, Exponent]:
+    """The powers of κ and 1/ε that the steps of exact descent show on a study's problems."""
+    fitted = []
+    for seed in range(study.seeds):
+        found = []
+        for kappa in study.kappas:
+            family = Cell(study, study.methods[0], kappa, seed).family()
+            steps = exact_steps(family, study.epsilons)
+            found += [
+                Point(kappa, epsilon, seed, max(1, count), "")
+                for epsilon, count in zip(study.epsilons, steps, strict=True)
+            ]
+        fitted.append(powers(found))
+    return Exponent.of([p for p, _, _ in fitted]), Exponent.of([q for _, q, _ in fitted])

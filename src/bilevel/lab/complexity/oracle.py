@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bilevel.lab.complexity.family import TAIL, Family
-from bilevel.lab.complexity.vectors import Vector
+from bilevel.lab.complexity.walls import Vector
 from bilevel.oracles.points import Inner, Linear, Oracle, Outer
 from bilevel.problem.sources import Rows
 

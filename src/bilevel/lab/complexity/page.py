@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bilevel import report
-from bilevel.lab.complexity.descent import exact_powers
-from bilevel.lab.complexity.family import descent_order
-from bilevel.lab.complexity.fits import Trials, fit
+from bilevel.lab.complexity.family import Family, descent_order
+from bilevel.lab.complexity.fits import Trials, exact_powers, fit
 from bilevel.lab.complexity.measure import cheapest
 from bilevel.lab.complexity.plots import page_plots
-from bilevel.lab.complexity.promises import promise
-from bilevel.lab.complexity.standings import Standing
 from bilevel.lab.complexity.studies import Cell, Study
-from bilevel.lab.complexity.tables import COLUMNS, Line, heading, lines
+from bilevel.lab.complexity.tables import COLUMNS, Line, Standing, heading, lines
+from bilevel.lab.complexity.walls import BentWall
 from bilevel.report import Block, Code, Facts, Notice, Page, Section, Table
+from bilevel.theory import Constant, Constants, Kind, Plan, plan
 
 _LEAD = (
     "Gradients, cross products and Hessian-vector products until ‖∇Φ‖² ≤ ε, on problems made to "
@@ -28,7 +28,8 @@ _READING = (
     "gives for this family (with ρ = τ = 0, L_Φ is κ² and not κ³). family: what exact gradient "
     "descent must show with these settings. attains: the interval lies within 0.3 of the order, or "
     "reaches above it; within: it lies below that; above: all of it lies more than 0.3 above; not "
-    "above: it is too wide to tell more."
+    "above: it reaches from further below to near the order; undecided: it holds the order "
+    "and is wider than 1."
 )
 _INSTRUMENT = (
     "Exact gradient descent on Φ must show the predicted powers: that is the truth of the "
@@ -136,3 +137,39 @@ def _promises(study: Study, trials: Trials) -> Table:
         rows,
         note="By bilevel.theory.plan with the family's constants: safe, and far from needed.",
     )
+
+
+_GAP = 10.0  # Φ(x₀) − inf Φ: the valley lies below 1/s, and the wall begins near its bottom
+
+
+def constants(family: Family) -> Constants:
+    """L = 1 and the others, in closed form."""
+    slopes = math.sqrt(0.25 + 1.0 + float(family.d @ family.d))  # valley, wall, bystanders
+    values = {
+        "mu": 1 / family.kappa,
+        "L_g": 1.0,
+        "cross": 1.0,
+        "L_fx": 0.0,
+        "L_fy": 1.0,
+        "L_xx": 0.0,
+        "M": slopes,
+        "rho": 1.0 if isinstance(family.wall, BentWall) else 0.0,
+        "tau": 0.0,
+        "tau_x": 0.0,
+        "sigma": _noise(family),
+    }
+    return Constants(**{n: Constant(v, Kind.BOUND, "of the family") for n, v in values.items()})
+
+
+def _noise(family: Family) -> float:
+    """σ at the start."""
+    if family.noise is None:
+        return 0.0
+    n, y = family.noise, family.y0
+    rows = n.h * family.eigenvalues * y - n.j * (family.J @ family.x0) - n.c
+    return float(rows.square().sum(1).mean().sqrt())
+
+
+def promise(family: Family, method: str, epsilon: float) -> Plan:
+    """The plan of the method's theorem: "aid-bio", "itd-bio" or "stocbio"."""
+    return plan(constants(family), method, epsilon, gap=_GAP, y_distance=0.0)

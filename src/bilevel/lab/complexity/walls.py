@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from bilevel.lab.complexity.vectors import Vector
+Vector: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

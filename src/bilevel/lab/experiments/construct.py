@@ -19,7 +19,7 @@ from typing import Any
 from bilevel import schedules
 from bilevel.algorithms import Algorithm, registry
 from bilevel.discovery import defined_in
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 from bilevel.lab.tasks import Task, kinds
 from bilevel.problem.sampling import AtMost
 from bilevel.solvers import inner, linear, updates
@@ -145,5 +145,5 @@ def _make(wanted: type[Any], arguments: Table, where: str) -> Any:
 
 def _choose(what: str, name: Any, choices: Mapping[str, Any]) -> Any:
     if not isinstance(name, str) or name not in choices:
-        raise UserError(f"{what} = {name!r} is unknown; there are {', '.join(choices)}")
+        raise UserError(f"{what} = {quoted(name)} is unknown; there are {', '.join(choices)}")
     return choices[name]

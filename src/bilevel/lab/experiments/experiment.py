@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -10,14 +9,15 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bilevel.algorithms import Algorithm
-from bilevel.arguments import LARGEST_SEED
+from bilevel.arguments import LARGEST
 from bilevel.datasets.catalogue import find as find_data
-from bilevel.durable.regular import check_regular
-from bilevel.errors import UserError, quoted
+from bilevel.errors import UserError, quoted, short
 from bilevel.lab.experiments.construct import make_algorithm, make_task, settings_of
+from bilevel.lab.plain_files import parse_toml, read_text
 from bilevel.lab.tasks import Task
 
-Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # a safe folder name
+# A safe name of a folder.
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 PAPER = Path(__file__).parent / "paper"  # the experiments that come with the package
 
 
@@ -66,7 +66,7 @@ class Contestant(_Table):
         try:
             return make_algorithm(self.name, {**self.settings, **changes})
         except UserError as error:
-            raise UserError(f"algorithm {self.label!r}: {error}") from error
+            raise UserError(f"algorithm {quoted(self.label)}: {error}") from error
 
 
 class Experiment(_Table):
@@ -91,7 +91,7 @@ class Experiment(_Table):
     title: str = ""
     data: str
     problem: dict[str, Any]
-    seeds: list[Annotated[int, Field(ge=0, le=LARGEST_SEED)]] = Field(default=[0], min_length=1)
+    seeds: list[Annotated[int, Field(ge=0, le=LARGEST)]] = Field(default=[0], min_length=1)
     budget: Budget
     threads: int | None = Field(default=None, gt=0)
     clock: Literal["wall", "cpu"] = "wall"
@@ -132,13 +132,19 @@ class Experiment(_Table):
         problem = {"kind": self.problem["kind"], **settings_of(self.task())}
         return self._changed(problem=problem, algorithms=algorithms)
 
-    def with_limits(self, seeds: int | None = None, seconds: float | None = None) -> Experiment:
+    def with_limits(
+        self,
+        seeds: int | None = None,
+        seconds: float | None = None,
+        evaluations: int | None = None,
+    ) -> Experiment:
         """The same with seeds 0, ..., seeds − 1, and with a budget in seconds, where given."""
         changes: dict[str, Any] = {}
         if seeds is not None:
             changes["seeds"] = list(range(seeds))
         if seconds is not None:
-            changes["budget"] = {"seconds": seconds, "evaluations": self.budget.evaluations}
+            often = evaluations or self.budget.evaluations
+            changes["budget"] = {"seconds": seconds, "evaluations": often}
         return self._changed(**changes)
 
     def with_settings(self, label: str, settings: dict[str, Any]) -> Experiment:
@@ -159,19 +165,13 @@ class Experiment(_Table):
 
 def parse(text: str, where: str) -> Experiment:
     """An experiment from TOML; a mistake in it is a `UserError` that quotes the value."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{where} is not valid TOML: {error}") from error
-    return _checked(table, where)
+    return _checked(parse_toml(text, where), where)
 
 
 def load(place: str | Path) -> Experiment:
     """An experiment from a file, or one that comes with the package by its name."""
     path = Path(place)
-    if path.exists() and not path.is_dir():
-        check_regular(path)
-    if not path.is_file():
+    if not path.exists() or path.is_dir():
         known = sorted(file.stem for file in PAPER.glob("*.toml"))
         if str(place) not in known:
             raise UserError(
@@ -179,11 +179,7 @@ def load(place: str | Path) -> Experiment:
                 f"{', '.join(known)}"
             )
         path = PAPER / f"{place}.toml"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read {path}: {error}") from error
-    return parse(text, str(path))
+    return parse(read_text(path), str(path))
 
 
 def _checked(table: dict[str, Any], where: str) -> Experiment:
@@ -195,7 +191,7 @@ def _checked(table: dict[str, Any], where: str) -> Experiment:
 
 
 def _sentence(mistake: Any) -> str:
-    field = ".".join(map(str, mistake["loc"]))
+    field = short(".".join(map(str, mistake["loc"])))
     if mistake["type"] == "missing":
         return f"{field} is missing"
     if mistake["type"] == "extra_forbidden":

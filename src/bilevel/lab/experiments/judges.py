@@ -1,107 +1,136 @@
-"""Rules by which claims are judged. Each says in its numbers what it compared.
+"""What claims compare: each judge reads its comparisons from the curves, a number for each seed.
 
-A run is clearly ahead of another if the mean of the differences, seed by seed, exceeds their
-standard deviation.
+A number is above zero where the claim is right; `rule` decides by them. What was measured before
+the first outer step of a run does not count.
 """
 
 from __future__ import annotations
 
 import itertools
-import statistics
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from bilevel.lab.curves import Sample, averages, extents, finals, held, samples, times_to_fraction
-from bilevel.lab.experiments.verdicts import Evidence, Finding, Verdict
+from bilevel.lab.curves import Curve, Vector, held, lowest, spent_until, stepped
+from bilevel.lab.experiments.rule import Gain
+from bilevel.lab.experiments.verdicts import Evidence, Finding
+from bilevel.lab.quantities import SAMPLES
 
-_FRACTIONS = (0.9, 0.99)  # of the way from the start to the lowest value that any run reached
+COSTS = {"CPU seconds": ("seconds",), "samples": SAMPLES}
+JUDGED = 0.95  # of the fall from the start to the lowest value that any run of the seed reached
+_SHOWN = (0.9, JUDGED, 0.99)
+_POINTS = 200
+Read = Callable[[Curve], float]
 
 
 @dataclass(frozen=True)
 class Fastest:
-    """Whether `ours` makes 90 % and 99 % of the fall of each metric before all others."""
+    """Whether `ours` makes 95 % of the fall of each metric at less cost than each other run."""
 
     ours: str
     metrics: tuple[str, ...]
+    cost: str = "CPU seconds"
+    rivals: tuple[str, ...] = ()
 
     def __call__(self, evidence: Evidence) -> Finding:
-        outcomes, numbers = [], []
-        for metric in self.metrics:
-            for fraction in _FRACTIONS:
-                times = times_to_fraction(evidence.curves, metric, fraction)
-                outcomes.append(_against_all(self.ours, times))
-                what = f"seconds to {fraction:.0%} of the fall of the {_words(metric)}"
-                numbers.append(f"{what}: {_listing(times)}")
-        return Finding(Verdict.of(outcomes), "; ".join(numbers))
+        rivals = self.rivals or tuple(label for label in evidence.curves if label != self.ours)
+        gains = [
+            _faster(evidence, self.ours, rival, metric, self.cost)
+            for metric in self.metrics
+            for rival in rivals
+        ]
+        numbers = [
+            f"{self.cost} to {share:.0%} of the fall of the {_words(metric)}: "
+            + ", ".join(_reached(evidence, label, metric, self.cost, share) for label in
+                        (self.ours, *rivals))
+            for metric in self.metrics
+            for share in _SHOWN
+        ]  # fmt: skip
+        return Finding(tuple(gains), "; ".join(numbers))
 
 
 @dataclass(frozen=True)
-class MostAccurate:
-    """Whether `ours` has the highest test accuracy at the end of the budget."""
+class EndsAbove:
+    """Whether each of `ours` has a higher accuracy than each of `rivals` at the budget's end.
 
-    ours: str
+    Without rivals, these are all others.
+    """
+
+    ours: tuple[str, ...]
+    rivals: tuple[str, ...] = ()
     metric: str = "test_accuracy"
 
     def __call__(self, evidence: Evidence) -> Finding:
-        found = finals(evidence.curves, self.metric, evidence.seconds)
-        errors = {label: _negative(sample) for label, sample in found.items()}
-        numbers = _at_end(self.metric, evidence, found)
-        return Finding(Verdict.of([_against_all(self.ours, errors)]), numbers)
+        rivals = self.rivals or tuple(label for label in evidence.curves if label not in self.ours)
+
+        def end(curve: Curve) -> float:
+            return float(stepped(curve, self.metric)[1][-1])
+
+        gains = [_higher(evidence, one, other, end) for one in self.ours for other in rivals]
+        what = f"{_words(self.metric)} after {evidence.seconds:g} s"
+        return Finding(tuple(gains), _means(evidence, what, (*self.ours, *rivals), end))
 
 
 @dataclass(frozen=True)
-class EachBeats:
-    """Whether each of `ours` has a lower metric than `rival`, averaged over the budget's time."""
+class Ahead:
+    """Whether each of `ours` is ahead of `rival` in each metric, averaged over the common time.
+
+    That is the time from the moment when both have made an outer step to the budget's end.
+    """
 
     ours: tuple[str, ...]
     rival: str
-    metric: str
+    metrics: tuple[str, ...]
+    better: int = 1  # 1 where high is good, −1 where low is
 
     def __call__(self, evidence: Evidence) -> Finding:
-        found = averages(evidence.curves, self.metric, evidence.seconds)
-        outcomes = [found[label].is_below(found[self.rival]) for label in self.ours]
-        return Finding(Verdict.of(outcomes), _over_time(self.metric, evidence, found))
+        gains = [
+            Gain(
+                f"{one} against {self.rival}, {_words(metric)}",
+                tuple(self.better * lead for lead in _leads(evidence, one, self.rival, metric)),
+            )
+            for metric in self.metrics
+            for one in self.ours
+        ]
+        return Finding(tuple(gains), f"means over {evidence.seconds:g} s from the first step on")
 
 
 @dataclass(frozen=True)
 class Alike:
-    """Whether `labels` differ little, as a share of the fall of the metric.
+    """Whether no two of `labels` differ by more than `little`, as a share of the metric's fall.
 
-    The difference is that between the highest and the lowest mean, at the end of the budget and
-    averaged over its time, whichever is greater: up to `little` confirms, up to `much` in part.
+    Compared are the means over the common time, in both directions.
     """
 
     labels: tuple[str, ...]
     metric: str
     little: float = 0.05
-    much: float = 0.2
 
     def __call__(self, evidence: Evidence) -> Finding:
-        curves = {label: evidence.curves[label] for label in self.labels}
-        fall = statistics.fmean(_falls(evidence, self.metric))
-        means = [
-            [sample.mean for sample in read(curves, self.metric, evidence.seconds).values()]
-            for read in (finals, averages)
+        falls = _falls(evidence, self.metric)
+        gains = [
+            Gain(
+                f"{self.little:.0%} − ({one} − {other})",
+                tuple(
+                    self.little - lead / fall
+                    for lead, fall in zip(
+                        _leads(evidence, one, other, self.metric), falls, strict=True
+                    )
+                ),
+            )
+            for one, other in itertools.permutations(self.labels, 2)
         ]
-        shares = [(max(each) - min(each)) / fall for each in means]
-        small, some = (max(shares) <= limit for limit in (self.little, self.much))
-        verdict = Verdict.of([1] if small else [0] if some else [-1])
-        numbers = (
-            f"the {_words(self.metric)} of {', '.join(self.labels)} differs by {shares[0]:.1%} of "
-            f"its fall at the end and by {shares[1]:.1%} on average over time (up to "
-            f"{self.little:.0%} is little, up to {self.much:.0%} is some)"
-        )
-        return Finding(verdict, numbers)
+        return Finding(tuple(gains), f"shares of the fall of the {_words(self.metric)}")
 
 
 @dataclass(frozen=True)
 class SlowAndNoisy:
-    """Whether `label` is the last to make 90 % of the fall, and spreads twice as much over seeds.
+    """Whether `label` makes 95 % of the fall later than `reference`, and spreads more over seeds.
 
-    The spread is the standard deviation over seeds, averaged over the second half of the time,
-    compared with that of `reference`.
+    The spread of a seed is its distance from the mean over seeds, averaged over the second half of
+    the time.
     """
 
     label: str
@@ -109,81 +138,38 @@ class SlowAndNoisy:
     metric: str
 
     def __call__(self, evidence: Evidence) -> Finding:
-        times = times_to_fraction(evidence.curves, self.metric, _FRACTIONS[0])
-        rivals = [sample for label, sample in times.items() if label != self.label]
-        slow = all(sample.is_below(times[self.label]) == 1 for sample in rivals)
-        own, other, spreads = _late_spreads(evidence, self.metric, self.label, self.reference)
-        outcomes = [1 if slow else -1, 1 if own > 2 * other else -1]
-        numbers = (
-            f"seconds to {_FRACTIONS[0]:.0%} of the fall of the {_words(self.metric)}: "
-            f"{_listing(times)}; {spreads}"
-        )
-        return Finding(Verdict.of(outcomes), numbers)
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """Whether `ours` has a higher accuracy than `rival`, averaged over the budget's time."""
-
-    ours: str
-    rival: str
-    metrics: tuple[str, ...] = ("train_accuracy", "test_accuracy")
-
-    def __call__(self, evidence: Evidence) -> Finding:
-        outcomes, numbers = [], []
-        for metric in self.metrics:
-            found = averages(evidence.curves, metric, evidence.seconds)
-            outcomes.append(found[self.rival].is_below(found[self.ours]))
-            pair = {label: found[label] for label in (self.ours, self.rival)}
-            numbers.append(_over_time(metric, evidence, pair))
-        return Finding(Verdict.of(outcomes), "; ".join(numbers))
-
-
-@dataclass(frozen=True)
-class EndsAbove:
-    """Whether each of `ours` has a higher accuracy than each of `rivals` at the budget's end."""
-
-    ours: tuple[str, ...]
-    rivals: tuple[str, ...]
-    metric: str = "test_accuracy"
-
-    def __call__(self, evidence: Evidence) -> Finding:
-        found = finals(evidence.curves, self.metric, evidence.seconds)
-        outcomes = [found[r].is_below(found[o]) for o in self.ours for r in self.rivals]
-        named = {label: found[label] for label in (*self.ours, *self.rivals)}
-        return Finding(Verdict.of(outcomes), _at_end(self.metric, evidence, named))
+        cost = "CPU seconds"
+        slower = _faster(evidence, self.reference, self.label, self.metric, cost)
+        noisier = _noisier(evidence, self.label, self.reference, self.metric)
+        both = (self.label, self.reference)
+        times = ", ".join(_reached(evidence, one, self.metric, cost, JUDGED) for one in both)
+        return Finding((slower, noisier), f"{cost} to {JUDGED:.0%} of the fall: {times}")
 
 
 @dataclass(frozen=True)
 class Steadier:
-    """Whether `rival` drops from its best accuracy by more than `ours`, and spreads more.
-
-    The drop of a run is the greatest fall below the best value before; the spread is as in
-    `SlowAndNoisy`.
-    """
+    """Whether `rival` drops further below its best before than `ours`, and spreads more."""
 
     ours: str
     rival: str
     metric: str = "test_accuracy"
 
     def __call__(self, evidence: Evidence) -> Finding:
-        both = {label: evidence.curves[label] for label in (self.ours, self.rival)}
-        drops = samples(both, lambda curve: _drop(curve.series(self.metric)[1].tolist()))
-        own, other, spreads = _late_spreads(evidence, self.metric, *both)
-        outcomes = [drops[self.ours].is_below(drops[self.rival]), 1 if own < other else -1]
-        numbers = (
-            f"greatest drop of the {_words(self.metric)} below its best before: {_listing(drops)}; "
-            f"{spreads}"
-        )
-        return Finding(Verdict.of(outcomes), numbers)
+        def drop(curve: Curve) -> float:
+            values = stepped(curve, self.metric)[1]
+            return float((np.maximum.accumulate(values) - values).max())
+
+        drops = _higher(evidence, self.rival, self.ours, drop)
+        noisier = _noisier(evidence, self.rival, self.ours, self.metric)
+        shown = _means(evidence, "greatest drop", (self.ours, self.rival), drop)
+        return Finding((drops, noisier), shown)
 
 
 @dataclass(frozen=True)
 class GainFalls:
-    """Whether the lead of `ours` over its best rival falls from each experiment to the next.
+    """Whether `ours` leads each rival in the first experiment, and by less in each later one.
 
-    The lead is the difference of the metric averaged over the budget's time, as a share of the
-    fall. Without a lead in the first experiment there is nothing to confirm.
+    The lead is the difference of the metric's means over the common time, as a share of its fall.
     """
 
     ours: str
@@ -191,66 +177,120 @@ class GainFalls:
     order: tuple[str, ...]
 
     def __call__(self, evidence: Mapping[str, Evidence]) -> Finding:
-        gains = {name: self._gain(evidence[name]) for name in self.order}
-        pairs = zip(self.order, self.order[1:], strict=False)
-        outcomes = [gains[later].is_below(gains[earlier]) for earlier, later in pairs]
-        if gains[self.order[0]].mean <= 0:
-            outcomes = [-1]
-        what = f"lead over the best rival in the {_words(self.metric)}, as a share of its fall"
-        return Finding(Verdict.of(outcomes), f"{what}: {_listing(gains)}")
+        first = evidence[self.order[0]]
+        gains = []
+        for rival in (label for label in first.curves if label != self.ours):
+            leads = [self._lead(evidence[name], rival) for name in self.order]
+            gains.append(Gain(f"lead over {rival} at {self.order[0]}", leads[0]))
+            for (one, two), (here, there) in zip(
+                itertools.pairwise(self.order), itertools.pairwise(leads), strict=True
+            ):
+                fall = tuple(a - b for a, b in zip(here, there, strict=True))
+                gains.append(Gain(f"its fall from {one} to {two}", fall))
+        return Finding(tuple(gains), f"shares of the fall of the {_words(self.metric)}")
 
-    def _gain(self, evidence: Evidence) -> Sample:
-        means = averages(evidence.curves, self.metric, evidence.seconds)
-        own = means.pop(self.ours).values
-        best = map(min, zip(*(sample.values for sample in means.values()), strict=True))
-        falls = _falls(evidence, self.metric)
-        return Sample(tuple((b - o) / f for b, o, f in zip(best, own, falls, strict=True)))
+    def _lead(self, evidence: Evidence, rival: str) -> tuple[float, ...]:
+        leads = _leads(evidence, rival, self.ours, self.metric)
+        return tuple(a / b for a, b in zip(leads, _falls(evidence, self.metric), strict=True))
 
 
-def _against_all(ours: str, samples: Mapping[str, Sample]) -> int:
-    """1 if clearly below all others, −1 if clearly above one, else 0."""
-    rivals = [sample for label, sample in samples.items() if label != ours]
-    outcomes = {samples[ours].is_below(rival) for rival in rivals}
-    return -1 if -1 in outcomes else 0 if 0 in outcomes else 1
+def _faster(evidence: Evidence, ours: str, rival: str, metric: str, cost: str) -> Gain:
+    """ln(cost of the rival / ours) until the judged share of the fall, bounds where one stops."""
+    levels = _levels(evidence, metric, JUDGED)
+    prices = COSTS[cost]
+    pairs = zip(evidence.curves[ours], evidence.curves[rival], levels, strict=True)
+    values = [
+        log_ratio(spent_until(one, metric, at, prices), spent_until(two, metric, at, prices))
+        for one, two, at in pairs
+    ]
+    return Gain(f"{ours} against {rival}, {_words(metric)}, {cost}", tuple(values), "ratio")
+
+
+def log_ratio(ours: tuple[float, bool], rival: tuple[float, bool]) -> float:
+    """ln(rival/ours); an end without arrival is a lower bound, and counts where it decides.
+
+    >>> log_ratio((1.0, True), (2.0, True)) == math.log(2), log_ratio((1.0, True), (0.5, False))
+    (True, 0.0)
+    """
+    (mine, arrived), (theirs, other_arrived) = ours, rival
+    if not (mine > 0 and theirs > 0):
+        return 0.0
+    value = math.log(theirs / mine)
+    if arrived and other_arrived:
+        return value
+    return max(value, 0.0) if arrived else min(value, 0.0) if other_arrived else 0.0
+
+
+def _higher(evidence: Evidence, one: str, other: str, read: Read) -> Gain:
+    pairs = zip(evidence.curves[one], evidence.curves[other], strict=True)
+    return Gain(f"{one} − {other}", tuple(read(a) - read(b) for a, b in pairs))
+
+
+def _leads(evidence: Evidence, one: str, other: str, metric: str) -> list[float]:
+    """For each seed, the mean of `one` minus that of `other` while both have made a step."""
+    return [
+        _lead(a, b, metric, evidence.seconds)
+        for a, b in zip(evidence.curves[one], evidence.curves[other], strict=True)
+    ]
+
+
+def _lead(a: Curve, b: Curve, metric: str, end: float) -> float:
+    (one, of_a), (two, of_b) = stepped(a, metric), stepped(b, metric)
+    start = max(one[0], two[0])
+    if not start < end:
+        return 0.0
+    places = start + (end - start) * (np.arange(_POINTS) + 0.5) / _POINTS
+    return float((held(one, of_a, places) - held(two, of_b, places)).mean())
+
+
+def _noisier(evidence: Evidence, one: str, other: str, metric: str) -> Gain:
+    spreads = [_spreads(evidence, label, metric) for label in (one, other)]
+    values = tuple(map(float, spreads[0] - spreads[1]))
+    return Gain(f"late spread of {one} − {other}, {_words(metric)}", values)
+
+
+def _spreads(evidence: Evidence, label: str, metric: str) -> Vector:
+    places = evidence.seconds * np.linspace(0.5, 1.0, 11)
+    runs = np.stack([held(*stepped(curve, metric), places) for curve in evidence.curves[label]])
+    found: Vector = np.abs(runs - runs.mean(0)).mean(1)
+    return found
 
 
 def _falls(evidence: Evidence, metric: str) -> list[float]:
-    """For each seed, from the start to the lowest value that any run reached."""
-    return [start - lowest for start, lowest in extents(evidence.curves, metric)]
+    """For each seed, from the highest start to the lowest value that any run reached."""
+    return [start - low for start, low in _extents(evidence, metric)]
 
 
-def _late_spreads(evidence: Evidence, metric: str, *pair: str) -> tuple[float, float, str]:
-    """The mean spread over seeds in the second half of the time, of two labels and in words."""
-    times = evidence.seconds * np.linspace(0.5, 1.0, 11)
-
-    def spread(label: str) -> float:
-        runs = [held(*curve.series(metric), times).tolist() for curve in evidence.curves[label]]
-        return statistics.fmean(Sample(seeds).spread for seeds in zip(*runs, strict=True))
-
-    one, two = map(spread, pair)
-    words = f"{pair[0]} {one:.2g}, {pair[1]} {two:.2g}"
-    return one, two, f"its spread over seeds in the second half: {words}"
+def _levels(evidence: Evidence, metric: str, share: float) -> list[float]:
+    return [start - share * (start - low) for start, low in _extents(evidence, metric)]
 
 
-def _drop(values: list[float]) -> float:
-    best = itertools.accumulate(values, max)
-    return max(top - value for top, value in zip(best, values, strict=True))
+def _extents(evidence: Evidence, metric: str) -> list[tuple[float, float]]:
+    seeds = list(zip(*evidence.curves.values(), strict=True))
+    starts = [max(float(curve.column(metric)[0]) for curve in runs) for runs in seeds]
+    return [
+        (start, min(lowest(c, metric) for c in runs))
+        for start, runs in zip(starts, seeds, strict=True)
+    ]
 
 
-def _negative(sample: Sample) -> Sample:
-    return Sample(tuple(-value for value in sample.values))
+def _reached(evidence: Evidence, label: str, metric: str, cost: str, share: float) -> str:
+    """The median over the seeds that arrived, in words."""
+    levels, prices = _levels(evidence, metric, share), COSTS[cost]
+    runs = zip(evidence.curves[label], levels, strict=True)
+    found = [spent_until(curve, metric, at, prices) for curve, at in runs]
+    arrived = [price for price, is_there in found if is_there]
+    if not arrived:
+        return f"{label} never"
+    share_of_seeds = "" if len(arrived) == len(found) else f" ({len(arrived)} of {len(found)})"
+    return f"{label} {np.median(arrived):.3g}{share_of_seeds}"
 
 
-def _listing(samples: Mapping[str, Sample]) -> str:
-    return ", ".join(f"{label} {sample}" for label, sample in samples.items())
-
-
-def _at_end(metric: str, evidence: Evidence, samples: Mapping[str, Sample]) -> str:
-    return f"{_words(metric)} after {evidence.seconds:g} s: {_listing(samples)}"
-
-
-def _over_time(metric: str, evidence: Evidence, samples: Mapping[str, Sample]) -> str:
-    return f"mean {_words(metric)} over {evidence.seconds:g} s: {_listing(samples)}"
+def _means(evidence: Evidence, what: str, labels: tuple[str, ...], read: Read) -> str:
+    means = (float(np.mean([read(c) for c in evidence.curves[label]])) for label in labels)
+    return f"{what}: " + ", ".join(
+        f"{label} {mean:.4g}" for label, mean in zip(labels, means, strict=True)
+    )
 
 
 def _words(metric: str) -> str:

@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from bilevel.durable.files import write_text
-from bilevel.lab.experiments.experiment import load
+from bilevel.lab.experiments.archive import evidence, pack, write
+from bilevel.lab.experiments.experiment import Experiment, load
 from bilevel.lab.experiments.runner import run_experiment
-from bilevel.lab.experiments.verdicts import Evidence, Figure, Row, to_json, to_markdown
+from bilevel.lab.experiments.verdicts import Figure, Row, to_json, to_markdown
 from bilevel.lab.notify import Notify, silent
+from bilevel.lab.run_folder import Folder
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is run, where it is not what the experiments' files say.
+
+    Args:
+        seeds: how many.
+        seconds: the budget of a run.
+        evaluations: of a run.
+    """
+
+    seeds: int | None = None
+    seconds: float | None = None
+    evaluations: int | None = None
+
+    def applied(self, figure: Figure) -> list[Experiment]:
+        """The experiments of a figure at this scale."""
+        return [
+            load(name).with_limits(self.seeds, self.seconds, self.evaluations)
+            for name in figure.experiments
+        ]
+
+
+QUICK = Scale(seeds=5, seconds=1.5, evaluations=20)  # forty runs in two minutes
 
 
 def reproduce(
@@ -16,37 +44,72 @@ def reproduce(
     folder: Path,
     command: str,
     *,
-    seeds: int | None = None,
-    seconds: float | None = None,
+    scale: Scale = Scale(),
     notify: Notify = silent,
 ) -> list[Row]:
     """Run what is not yet done of a figure's experiments, and judge its claims.
 
     Args:
         figure: one of `bilevel.lab.figures`.
-        folder: gets a run folder for each experiment, and the verdicts on all of them; each
-            run folder gets the verdicts that concern it.
+        folder: gets a run folder for each experiment, raw.json.gz with what all of them measured
+            and the verdicts; each run folder gets the verdicts that concern it.
         command: what the user typed, for the record.
-        seeds: how many, in place of the experiments' own.
-        seconds: the budget of a run, in place of the experiments' own.
+        scale: how much to run.
         notify: told of the progress.
 
     Returns:
         The verdicts.
     """
-    experiments = [load(name).with_limits(seeds, seconds) for name in figure.experiments]
-    evidence = {}
+    experiments = scale.applied(figure)
     for experiment in experiments:
-        results = run_experiment(experiment, folder / experiment.name, command, notify)
-        curves = results.begun(experiment)
-        last = max(curve.last("seconds") for seeds in curves.values() for curve in seeds)
-        evidence[experiment.name] = Evidence.within(curves, experiment.budget.seconds or last)
-    rows = figure.judge(evidence)
+        run_experiment(experiment, folder / experiment.name, command, notify)
+    packed = pack(experiments, folder)
+    write(folder / "raw.json.gz", packed)
+    rows = figure.judge(evidence(packed))
     for name in figure.experiments:
         own = [row for row in rows if name in row.experiment.split(", ")]
         _write(folder / name, figure, own, command)
     _write(folder, figure, rows, command)
     return rows
+
+
+@dataclass(frozen=True)
+class Load:
+    """What an experiment of a figure would take.
+
+    Args:
+        experiment: its name.
+        runs: how many there are.
+        done: how many the folder has.
+        seconds: of each.
+        clock: that counts them.
+    """
+
+    experiment: str
+    runs: int
+    done: int
+    seconds: float
+    clock: str
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left, evaluation excluded."""
+        return (self.runs - self.done) * self.seconds
+
+
+def loads(figure: Figure, folder: Path, scale: Scale) -> list[Load]:
+    """What a figure would take; nothing is run, or written."""
+    found = []
+    for experiment in scale.applied(figure):
+        results = Folder(folder / experiment.name)
+        done = sum(
+            results.log(contestant.label, seed).done
+            for contestant in experiment.algorithms
+            for seed in experiment.seeds
+        )
+        runs, budget = len(experiment.algorithms) * len(experiment.seeds), experiment.budget
+        found.append(Load(experiment.name, runs, done, budget.seconds or 0.0, experiment.clock))
+    return found
 
 
 def _write(folder: Path, figure: Figure, rows: list[Row], command: str) -> None:

@@ -15,7 +15,8 @@ import torch
 from bilevel.algorithms import Algorithm
 from bilevel.durable import interruption
 from bilevel.errors import UserError
-from bilevel.lab.experiments.experiment import Budget, Experiment
+from bilevel.lab.experiments.checksum import checksum
+from bilevel.lab.experiments.experiment import Budget, Contestant, Experiment
 from bilevel.lab.notify import Notify, silent
 from bilevel.lab.run_folder import Folder
 from bilevel.lab.run_log import Beginning, RunLog
@@ -48,7 +49,8 @@ def run_experiment(
     """Run what is not yet done of an experiment.
 
     An interrupted run goes on from its last checkpoint. Algorithms take turns on one seed
-    before the next, so that a busy machine is not one algorithm's bad luck.
+    before the next, and another one begins each time, so that a busy machine is not one
+    algorithm's bad luck. What is compiled at first use is compiled before the clock starts.
 
     Args:
         experiment: what to run.
@@ -64,21 +66,26 @@ def run_experiment(
     """
     results = Folder(folder)
     with results.locked(), torch_threads(experiment.threads):
-        results.open(experiment, command)
-        _run_all(experiment, results, notify, peers or Alone())
+        data = experiment.task().load(experiment.data)
+        results.open(experiment, command, checksum(data))
+        _run_all(experiment, data, results, notify, peers or Alone())
+        results.close()
     return results
 
 
 def follow_experiment(experiment: Experiment, peers: Peers) -> None:
     """Do this process's share of each run that the leader of `run_experiment` begins."""
-    data = experiment.task().load(experiment.data)
+    data, warm = experiment.task().load(experiment.data), set[str]()
     with torch_threads(experiment.threads):
-        for seed in experiment.seeds:
-            for contestant in experiment.algorithms:
+        for seed, turns in _turns(experiment):
+            for contestant in turns:
                 if not peers.told(None):
                     continue
                 interruption.current().check()
                 problem = shard(experiment.task(contestant).build(data, seed).problem, peers)
+                if contestant.label not in warm:
+                    warm_up(problem, contestant.make(), seed)
+                    warm.add(contestant.label)
                 result = minimize_within(experiment.budget, problem, contestant.make(), seed)
                 if result.status is Status.INTERRUPTED:
                     interruption.current().check()
@@ -96,12 +103,27 @@ def torch_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _run_all(experiment: Experiment, results: Folder, notify: Notify, peers: Peers) -> None:
-    data = experiment.task().load(experiment.data)
+def _turns(experiment: Experiment) -> Iterator[tuple[int, list[Contestant]]]:
+    """Each seed with the algorithms in their turn: who begins changes from seed to seed."""
+    every = experiment.algorithms
+    for number, seed in enumerate(experiment.seeds):
+        first = number % len(every)
+        yield seed, [*every[first:], *every[:first]]
+
+
+def warm_up(problem: Problem, algorithm: Algorithm, seed: int) -> None:
+    """Two steps that are thrown away: what is compiled at first use is compiled here."""
+    minimize_within(Budget(steps=2), problem, algorithm, seed, [lambda progress: None])
+
+
+def _run_all(
+    experiment: Experiment, data: Any, results: Folder, notify: Notify, peers: Peers
+) -> None:
     total, done = len(experiment.seeds) * len(experiment.algorithms), 0
-    for seed in experiment.seeds:
+    warm = set[str]()
+    for seed, turns in _turns(experiment):
         built: dict[Task, Instance] = {}
-        for contestant in experiment.algorithms:
+        for contestant in turns:
             log = results.log(contestant.label, seed)
             name = f"{experiment.name}: {contestant.label}, seed {seed}"
 
@@ -115,6 +137,9 @@ def _run_all(experiment: Experiment, results: Folder, notify: Notify, peers: Pee
                     whole = task.build(data, seed)
                     built[task] = replace(whole, problem=shard(whole.problem, peers))
                 clock, budget = CLOCKS[experiment.clock], experiment.budget
+                if contestant.label not in warm:
+                    warm_up(built[task].problem, contestant.make(), seed)
+                    warm.add(contestant.label)
                 result = run_one(built[task], contestant.make(), seed, budget, log, tell, clock)
                 if result.status is Status.INTERRUPTED:
                     interruption.current().check()
@@ -213,8 +238,9 @@ class Recorder:
         """Measure where the run has ended, unless that was done."""
         past = result.past
         if past.state.step > self._last_step and past.history:
-            size = past.history[-1].hypergradient_norm
-            self.write(past.state.step, past.seconds, size, past.counts, result.x, result.y)
+            last = past.history[-1]  # whose time it is: that of a step that was broken off is lost
+            size = last.hypergradient_norm
+            self.write(past.state.step, last.seconds, size, past.counts, result.x, result.y)
 
     def write(
         self,

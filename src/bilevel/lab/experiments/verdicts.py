@@ -5,31 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the help of `bilevel reproduce` needs the figures' names, and no NumPy
+from bilevel.lab.experiments.rule import ERROR, Gain, decide
+
+if TYPE_CHECKING:  # the help of `bilevel reproduce` needs the figures' names alone
     from bilevel.lab.curves import Curves
-
-
-class Verdict(StrEnum):
-    """What the runs say of a claim."""
-
-    CONFIRMED = "confirmed"
-    PARTLY = "partly"
-    CONTRADICTED = "contradicted"
-
-    @staticmethod
-    def of(outcomes: Iterable[int]) -> Verdict:
-        """From single comparisons: all won (1), all lost (−1), or something between.
-
-        Example:
-            >>> str(Verdict.of([1, 1])), str(Verdict.of([1, -1])), str(Verdict.of([-1]))
-            ('confirmed', 'partly', 'contradicted')
-        """
-        seen = set(outcomes)
-        whole = {frozenset({1}): Verdict.CONFIRMED, frozenset({-1}): Verdict.CONTRADICTED}
-        return whole.get(frozenset(seen), Verdict.PARTLY)
 
 
 @dataclass(frozen=True)
@@ -57,9 +38,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """A verdict with its numbers, in a sentence."""
+    """What a judge compared, and more numbers in a sentence."""
 
-    verdict: Verdict
+    gains: tuple[Gain, ...]
     numbers: str
 
 
@@ -97,19 +78,37 @@ class Figure:
             (claim, ", ".join(self.experiments), compare(evidence))
             for claim, compare in self.comparisons.items()
         ]
+        error = ERROR / len(judged)
         return [
-            Row(claim, name, str(finding.verdict), finding.numbers, seeds)
+            Row(
+                claim,
+                name,
+                str(decide(finding.gains, error)),
+                "; ".join(gain.text(error) for gain in finding.gains),
+                finding.numbers,
+                seeds,
+            )
             for claim, name, finding in judged
         ]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table of verdicts."""
+    """One line of the table of verdicts.
+
+    Args:
+        claim: of the paper.
+        experiment: what it was judged on.
+        verdict: confirmed, contradicted or undecided.
+        effect: each comparison with its interval.
+        numbers: what else was measured.
+        seeds: how many.
+    """
 
     claim: str
     experiment: str
     verdict: str
+    effect: str
     numbers: str
     seeds: int
 
@@ -122,8 +121,8 @@ def to_markdown(figure: Figure, rows: Iterable[Row], command: str) -> str:
     """A page that says what was claimed, what came out, and how to get it again."""
     head = f"# {figure.title}\n\n{figure.source}. Made by `{command}`.\n"
     sections = (
-        f"\n## {row.claim}: {row.verdict}\n\n{row.experiment}, {row.seeds} seeds, mean ± standard "
-        f"deviation: {row.numbers}\n"
+        f"\n## {row.claim}: {row.verdict}\n\n{row.experiment}, {row.seeds} seeds. Gains (above 0, "
+        f"or × above 1, where the claim is right): {row.effect}.\n\n{row.numbers}.\n"
         for row in rows
     )
     return head + "".join(sections)

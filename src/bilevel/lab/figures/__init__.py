@@ -3,11 +3,16 @@
 A file `figure_7.py` with `FIGURE = Figure(...)` makes `bilevel reproduce figure-7` work.
 """
 
+from __future__ import annotations
+
 import importlib
 import pkgutil
+from typing import TYPE_CHECKING
 
-from bilevel.errors import UserError
-from bilevel.lab.experiments.verdicts import Figure
+from bilevel.errors import UserError, quoted
+
+if TYPE_CHECKING:  # the command line needs the names alone
+    from bilevel.lab.experiments.verdicts import Figure
 
 
 def figure_names() -> list[str]:
@@ -15,7 +20,7 @@ def figure_names() -> list[str]:
 
     Example:
         >>> figure_names()
-        ['figure-2', 'figure-3', 'figure-4a', 'figure-4b', 'figure-5', 'figure-6']
+        ['figure-2', 'figure-3', 'figure-4', 'figure-5', 'figure-6']
     """
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 
@@ -23,7 +28,7 @@ def figure_names() -> list[str]:
 def find_figure(name: str) -> Figure:
     """The figure of this name."""
     if name not in figure_names():
-        raise UserError(f"there is no figure {name!r}; there are {', '.join(figure_names())}")
+        raise UserError(f"there is no figure {quoted(name)}; there are {', '.join(figure_names())}")
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     figure: Figure = module.FIGURE
     return figure

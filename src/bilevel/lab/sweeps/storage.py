@@ -13,7 +13,7 @@ from optuna.storages import BaseStorage, RDBStorage
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 
 # How a worker waits: for its turn to write, and for a server to answer.
 _WAITING = {"sqlite": {"timeout": 60}, "postgresql": {"connect_timeout": 10}}
@@ -69,7 +69,7 @@ def _open(address: str) -> RDBStorage:
         ) from error
     except (SQLAlchemyError, OptunaError, ValueError) as error:
         raise UserError(
-            f"cannot open the storage {shown(address)!r}: {_reason(error)}. {_ADVICE}"
+            f"cannot open the storage {quoted(shown(address))}: {_reason(error)}. {_ADVICE}"
         ) from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from optuna.storages import BaseStorage
 from bilevel.algorithms import Algorithm
 from bilevel.errors import UserError
 from bilevel.lab.experiments.experiment import Budget, Contestant, Experiment
-from bilevel.lab.experiments.runner import minimize_within, torch_threads
+from bilevel.lab.experiments.runner import CLOCKS, minimize_within, torch_threads, warm_up
 from bilevel.lab.notify import Notify, silent
 from bilevel.lab.quantities import LOSS
 from bilevel.lab.sweeps.shared_trials import Pulse, SharedTrials
@@ -131,14 +132,18 @@ class _Search:
 
     def _loss(self, params: dict[str, Any], instance: Instance) -> float:
         algorithm = self._contestant.make(**self._chosen(params))
-        return loss_after(instance, algorithm, self._experiment.seeds[0], self._experiment.budget)
+        clock = CLOCKS[self._experiment.clock]
+        seed, budget = self._experiment.seeds[0], self._experiment.budget
+        return loss_after(instance, algorithm, seed, budget, clock)
 
     def _chosen(self, params: dict[str, Any]) -> dict[str, Any]:
         return {setting: self._grid[setting][value] for setting, value in params.items()}
 
     def _check_same(self) -> None:
         """Trials under another budget or on another problem cannot be compared."""
-        table = self._experiment.resolved().model_dump(include={"data", "problem", "budget"})
+        table = self._experiment.resolved().model_dump(
+            include={"data", "problem", "budget", "clock"}
+        )
         grid, settings = self._experiment.sweep[self._contestant.label], self._contestant.settings
         fixed = {name: value for name, value in settings.items() if name not in grid}
         table |= {"algorithm": self._contestant.name, "settings": fixed, "grid": grid}
@@ -152,8 +157,17 @@ class _Search:
         self._study.set_user_attr("experiment", ours)
 
 
-def loss_after(instance: Instance, algorithm: Algorithm, seed: int, budget: Budget) -> float:
-    """The validation loss where a run stands when its budget is spent; infinite if it diverged."""
+def loss_after(
+    instance: Instance,
+    algorithm: Algorithm,
+    seed: int,
+    budget: Budget,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """The validation loss where a run stands when its budget is spent; infinite if it diverged.
+
+    What is compiled at first use is compiled before the clock starts.
+    """
     problem = instance.problem
     last = problem.x_structure.unflatten(problem.x0), problem.y_structure.unflatten(problem.y0)
 
@@ -162,7 +176,9 @@ def loss_after(instance: Instance, algorithm: Algorithm, seed: int, budget: Budg
         if budget.seconds is None or progress.record.seconds <= budget.seconds:
             last = progress.x, progress.y
 
-    result = minimize_within(budget, problem, algorithm, seed, [keep])
+    if budget.seconds is not None:
+        warm_up(problem, algorithm, seed)
+    result = minimize_within(budget, problem, algorithm, seed, [keep], clock=clock)
     loss = instance.measure(*last)[METRIC]
     return loss if math.isfinite(loss) and result.status != Status.DIVERGED else math.inf
 

@@ -11,6 +11,7 @@ from bilevel.apps.few_shot.learners import LearnedHead, Learner, RandomHead, Who
 from bilevel.apps.few_shot.tasks import ENDLESS
 from bilevel.arguments import non_negative, positive_integer
 from bilevel.datasets import ImageClasses, Images, load_images
+from bilevel.errors import quoted
 from bilevel.lab.tasks.base import Instance, Measure, Task
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
@@ -59,7 +60,9 @@ class FewShot(Task):
                 positive_integer(name, getattr(self, name))
         non_negative("ridge", self.ridge)
         if self.learner not in _LEARNERS:
-            raise ValueError(f"learner must be one of {', '.join(_LEARNERS)}, got {self.learner!r}")
+            raise ValueError(
+                f"learner must be one of {', '.join(_LEARNERS)}, got {quoted(self.learner)}"
+            )
 
     def load(self, data: str) -> ImageClasses:
         return load_images(data)

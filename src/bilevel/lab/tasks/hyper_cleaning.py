@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from bilevel.arguments import non_negative, positive, positive_integer
 from bilevel.datasets import Dataset, corrupt, load
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 from bilevel.lab.tasks.base import Instance, Task
 from bilevel.lab.tasks.scores import auc, model_scores
 from bilevel.models.softmax.form import Ridge, SigmoidWeights
@@ -59,7 +59,7 @@ class HyperCleaning(Task):
 
     def __post_init__(self) -> None:
         if non_negative("corruption", self.corruption) > 1:
-            raise ValueError(f"corruption must be from 0 to 1, got {self.corruption!r}")
+            raise ValueError(f"corruption must be from 0 to 1, got {quoted(self.corruption)}")
         positive_integer("train_rows", self.train_rows)
         positive_integer("validation_rows", self.validation_rows)
         positive("ridge", self.ridge)
@@ -74,12 +74,12 @@ class HyperCleaning(Task):
     def build(self, data: Dataset, seed: int) -> Instance:
         X, labels = data.train
         if scipy.sparse.issparse(X):
-            raise UserError(f"{self.kind} needs dense data, but {data.name!r} is sparse")
+            raise UserError(f"{self.kind} needs dense data, but {quoted(data.name)} is sparse")
         n, m = self.train_rows, self.validation_rows
         if n + m > len(labels):
             raise UserError(
                 f"train_rows = {n} and validation_rows = {m} are more than the {len(labels)} "
-                f"training rows of {data.name!r}: choose fewer"
+                f"training rows of {quoted(data.name)}: choose fewer"
             )
         noisy, _, wrong = corrupt(labels[:n], self.corruption, len(data.class_names), seed)
         train, validation, test = (

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bilevel.arguments import positive
 from bilevel.datasets import Dataset, load
+from bilevel.errors import quoted
 from bilevel.lab.tasks.base import Instance, Task
 from bilevel.lab.tasks.scores import LabelledRows, model_scores
 from bilevel.models.softmax.form import PerFeature
@@ -45,7 +46,8 @@ class PerFeatureRegularisation(Task):
     def __post_init__(self) -> None:
         if positive("validation_fraction", self.validation_fraction) >= 1:
             raise ValueError(
-                f"validation_fraction must be between 0 and 1, got {self.validation_fraction!r}"
+                "validation_fraction must be between 0 and 1, got "
+                f"{quoted(self.validation_fraction)}"
             )
 
     def load(self, data: str) -> Dataset:

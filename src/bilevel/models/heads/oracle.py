@@ -213,9 +213,11 @@ class _HeadPoint(Linear):
     def diagonal(self) -> Tensor:
         return self._to_y(self._Z.square().mT @ (self._P * (1 - self._P)) / self._n + self._c2)
 
-    def inverse(self) -> Callable[[Tensor], Tensor]:
-        diagonal = self.diagonal()
-        diagonal[diagonal == 0] = 1  # heads of tasks that are not in the batch
+    def sketch(self) -> Tensor:
+        return self.diagonal()
+
+    def inverse_from(self, sketch: Tensor) -> Callable[[Tensor], Tensor]:
+        diagonal = sketch.where(sketch != 0, 1.0)  # heads of tasks that are not in the batch
         return lambda v: v / diagonal
 
     def _errors(self) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bilevel.kernels import usable
 from bilevel.models.softmax.form import SoftmaxForm
+from bilevel.models.softmax.losses import CrossEntropy
 from bilevel.models.softmax.oracle import SoftmaxOracle, SoftmaxPoint, of_penalty
 from bilevel.numerics.large_pages import copy_of
 from bilevel.oracles.plans import Contract, Descend, Found, Implicit, Retrace, Sweep, Trace
@@ -40,7 +41,7 @@ def worth_compiling(form: SoftmaxForm) -> bool:
     entries, most = (X._nnz(), _SPARSE_ROW) if sparse else (X.numel(), _DENSE_ROW)
     fits = X.dtype in _DTYPES and X.device.type == "cpu"
     small = form.classes * X.dtype.itemsize <= most
-    return fits and small and entries >= _WORTH and usable()
+    return fits and small and isinstance(form.loss, CrossEntropy) and entries >= _WORTH and usable()
 
 
 class CompiledSoftmaxOracle(SoftmaxOracle):
@@ -82,7 +83,7 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
                 return self._contract(plan)
             case Implicit():
                 return self._implicit(plan)
-        return None
+        return super().accelerate(plan)
 
     def _descend(self, plan: Descend) -> Tensor | None:
         x, y, steps = plan.x, plan.y, plan.steps
@@ -171,7 +172,10 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
 
     def _laid_out(self, x: Tensor, y: Tensor) -> Array:
         c2 = 2 * self.coefficients(x, y.view(self.form.shape))
-        found: Array = c2.numpy() if isinstance(c2, Tensor) else np.full_like(self.no_penalty, c2)
+        if not isinstance(c2, Tensor):
+            return np.full_like(self.no_penalty, c2)
+        rows = c2 if len(c2) > 1 else c2.expand(self.form.shape[0], -1)  # one row: per class
+        found: Array = rows.contiguous().numpy()
         return found.reshape(-1) if found.shape[-1] == 1 else found
 
     def _of_penalties(self, x: Tensor, wv: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from bilevel.problem.parts import Part
 from bilevel.problem.sources import Rows, scipy_csr, torch_csr
 from bilevel.problem.stored.base import StoredRows
 
@@ -44,8 +45,10 @@ _LEAST_ROWS = 4000
 
 
 class DenseDesign(Design):
-    def __init__(self, X: Tensor) -> None:
-        self._X = X
+    """X in memory: all rows, or one process's part of them."""
+
+    def __init__(self, X: Tensor, part: Part | None = None) -> None:
+        self._X, self._part = X, part or Part(0, len(X), len(X))
         self._gram: Tensor | None = None
 
     def __len__(self) -> int:
@@ -63,9 +66,12 @@ class DenseDesign(Design):
 
     def gram(self) -> Tensor | None:
         if self._gram is None and self._X.shape[1] <= _GRAM_LIMIT:
-            enough = max(_LEAST_ROWS, _GRAM_ROWS * self._X.shape[1])
-            some = self._X[:: max(1, len(self) // enough)]
-            self._gram = some.T @ some / len(some)
+            enough, part = max(_LEAST_ROWS, _GRAM_ROWS * self._X.shape[1]), self._part
+            # Every so-manieth of all rows: the mean over parts is then that of the whole.
+            every = max(1, part.total // enough)
+            some = self._X[-part.first % every :: every]
+            share = len(part) / part.total
+            self._gram = some.T @ some / (-(-part.total // every) * share)
         return self._gram
 
     def take(self, rows: Rows) -> Design:
@@ -147,7 +153,8 @@ class StoredDesign(Design):
         return self if rows is None else DenseDesign(self._X.take(rows))
 
 
-def design(X: Tensor | StoredRows) -> Design:
+def design(X: Tensor | StoredRows, part: Part | None = None) -> Design:
+    """The products with X, which is all of the rows or one process's part of them."""
     if isinstance(X, StoredRows):
         return StoredDesign(X)
-    return SparseDesign(X) if X.is_sparse_csr else DenseDesign(X)
+    return SparseDesign(X) if X.is_sparse_csr else DenseDesign(X, part)

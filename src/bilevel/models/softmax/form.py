@@ -2,7 +2,8 @@
 
     g(x, W) = (1/n) Σ_i s_i(x) ℓ(W'a_i, b_i) + R(x, W),      f(x, W) = (1/m) Σ_i ℓ(W'a_i, b_i)
 
-ℓ is the cross-entropy, W has a row per feature and a column per class. Data hyper-cleaning has
+ℓ is the cross-entropy, W has a row per feature and a column per class; or a loss with one column
+(`bilevel.models.softmax.losses`). Data hyper-cleaning has
 s_i = σ(x_i); per-feature regularisation has R = (1/cp) Σ_jk exp(x_j) W_jk². The losses here are
 plain torch functions; `SoftmaxOracle` knows their derivatives in closed form.
 """
@@ -10,13 +11,14 @@ plain torch functions; `SoftmaxOracle` knows their derivatives in closed form.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bilevel.arguments import positive
+from bilevel.models.softmax.losses import CrossEntropy, Loss
 from bilevel.problem.sources import Batch
 from bilevel.problem.structure import Variables
 
@@ -57,27 +59,69 @@ class Ridge(Penalty):
 
 
 @dataclass(frozen=True)
-class PerFeature(Penalty):
-    """R = (1/cp) Σ_jk exp(x_j) W_jk²: one outer variable per feature."""
+class _Learned(Penalty):
+    """A penalty that x holds.
+
+    Args:
+        scale: what stands before the sum; by default one over the number of weights.
+    """
+
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.scale is not None:
+            positive("scale", self.scale)
+
+    def coefficients(self, x: Tensor | None, W: Tensor) -> Tensor:
+        assert x is not None
+        c = self.spread(x.exp())
+        return c / W.numel() if self.scale is None else c * self.scale
+
+    def spread(self, c: Tensor) -> Tensor:
+        """Over rows and columns of W."""
+        return c
+
+
+@dataclass(frozen=True)
+class PerFeature(_Learned):
+    """R = (1/cp) Σ_jk exp(x_j) W_jk²: one outer variable per feature.
+
+    Args:
+        scale: in the place of 1/cp.
+    """
 
     def shape(self, features: int, classes: int) -> tuple[int, ...]:
         return (features,)
 
-    def coefficients(self, x: Tensor | None, W: Tensor) -> Tensor:
-        assert x is not None
-        return x.exp()[:, None] / W.numel()
+    def spread(self, c: Tensor) -> Tensor:
+        return c[:, None]
 
 
 @dataclass(frozen=True)
-class PerWeight(Penalty):
-    """R = (1/cp) Σ_jk exp(x_jk) W_jk²: one outer variable per feature and class."""
+class PerClass(_Learned):
+    """R = (1/cp) Σ_jk exp(x_k) W_jk²: one outer variable per class.
+
+    Args:
+        scale: in the place of 1/cp.
+    """
+
+    def shape(self, features: int, classes: int) -> tuple[int, ...]:
+        return (classes,)
+
+    def spread(self, c: Tensor) -> Tensor:
+        return c[None, :]
+
+
+@dataclass(frozen=True)
+class PerWeight(_Learned):
+    """R = (1/cp) Σ_jk exp(x_jk) W_jk²: one outer variable per feature and class.
+
+    Args:
+        scale: in the place of 1/cp.
+    """
 
     def shape(self, features: int, classes: int) -> tuple[int, ...]:
         return (features, classes)
-
-    def coefficients(self, x: Tensor | None, W: Tensor) -> Tensor:
-        assert x is not None
-        return x.exp() / W.numel()
 
 
 @dataclass(frozen=True)
@@ -85,12 +129,13 @@ class SoftmaxForm:
     """Everything that defines the two losses."""
 
     train: Matrix  # (n, p)
-    train_labels: Tensor  # (n,)
+    train_labels: Tensor  # (n,): classes, or numbers
     validation: Matrix  # (m, p)
     validation_labels: Tensor  # (m,)
-    classes: int
+    classes: int  # or outputs: the columns of W
     weights: SigmoidWeights | Tensor | None
     penalty: Penalty
+    loss: Loss = field(default_factory=CrossEntropy)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -117,7 +162,7 @@ class SoftmaxForm:
         """g on a batch, for automatic differentiation."""
         rows, labels = batch.data
         of_weights, of_penalties = self.split(x)
-        losses = torch.nn.functional.cross_entropy(rows @ W, labels, reduction="none")
+        losses = self.loss.of_rows(rows @ W, labels)
         if of_weights is not None:
             losses = of_weights[batch.index].sigmoid() * losses
         elif isinstance(self.weights, Tensor):
@@ -127,7 +172,7 @@ class SoftmaxForm:
     def outer(self, x: Variables, W: Tensor, batch: Batch) -> Tensor:
         """f on a batch, for automatic differentiation."""
         rows, labels = batch.data
-        return torch.nn.functional.cross_entropy(rows @ W, labels)
+        return self.loss.mean(rows @ W, labels)
 
     def start(self) -> Variables:
         """x = 0: all weights ½, all penalties as exp(0)."""
@@ -138,8 +183,8 @@ class SoftmaxForm:
             zeros["penalties"] = self.zeros(self.penalty_shape)
         if not zeros:
             raise ValueError(
-                "nothing to learn outside: use SigmoidWeights() as weights, or PerFeature() or "
-                "PerWeight() as the penalty"
+                "nothing to learn outside: use SigmoidWeights() as weights, or PerFeature(), "
+                "PerClass() or PerWeight() as the penalty"
             )
         return zeros if len(zeros) > 1 else next(iter(zeros.values()))
 

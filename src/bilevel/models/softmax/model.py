@@ -8,13 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bilevel.models.softmax.bounds import inner_curvature, softmax_constants
+from bilevel.models.softmax.bounds import Held, inner_curvature, softmax_constants
 from bilevel.models.softmax.compiled_oracle import CompiledSoftmaxOracle, worth_compiling
+from bilevel.models.softmax.design import design
 from bilevel.models.softmax.form import SoftmaxForm
 from bilevel.models.softmax.oracle import SoftmaxOracle
+from bilevel.models.softmax.verbs import in_arrays
 from bilevel.problem.constants import Known
 from bilevel.problem.model import Model
 from bilevel.problem.parts import Part
+from bilevel.problem.peers import Peers
 from bilevel.problem.sources import scipy_csr, torch_csr
 from bilevel.problem.stored.base import StoredRows
 
@@ -27,22 +30,26 @@ class SoftmaxModel(Model):
 
     renumbers = True
 
+    @property
+    def in_array_code(self) -> bool:
+        # Of several columns the kernels take longer to compile than most runs by other means.
+        return self.form.classes == 1 and in_arrays(self.form)
+
     def oracle(self, problem: Any, seed: int) -> SoftmaxOracle:
         kind = CompiledSoftmaxOracle if worth_compiling(self.form) else SoftmaxOracle
         return kind(self.form, seed)
 
-    def part(self, inner: Part, outer: Part) -> SoftmaxModel:
+    def part(self, inner: Part, outer: Part) -> PartOfSoftmaxModel:
         form, weights = self.form, self.form.weights
-        return SoftmaxModel(
-            replace(
-                form,
-                train=_slice(form.train, inner),
-                train_labels=form.train_labels[inner.first : inner.end].clone(),
-                validation=_slice(form.validation, outer),
-                validation_labels=form.validation_labels[outer.first : outer.end].clone(),
-                weights=_slice(weights, inner) if isinstance(weights, Tensor) else weights,
-            )
+        held = replace(
+            form,
+            train=_slice(form.train, inner),
+            train_labels=form.train_labels[inner.first : inner.end].clone(),
+            validation=_slice(form.validation, outer),
+            validation_labels=form.validation_labels[outer.first : outer.end].clone(),
+            weights=_slice(weights, inner) if isinstance(weights, Tensor) else weights,
         )
+        return PartOfSoftmaxModel(held, inner, outer)
 
     def restrict(self, x: Tensor, inner: Part) -> Tensor:
         """Of the rows' weights in x, those of the part."""
@@ -60,12 +67,29 @@ class SoftmaxModel(Model):
         return whole
 
     def constants(self, x: Tensor, y: Tensor) -> Known:
-        return softmax_constants(self.form, x, y)
+        train, validation = self.form.train.shape[0], self.form.validation.shape[0]
+        return softmax_constants(self.form, x, y, Held.all(train), Held.all(validation))
 
     def good_step(self) -> float | None:
         """At the start, where all weights are ½ or as given: see `inner_curvature`."""
         L = inner_curvature(self.form)
         return 1 / L if L > 0 else None
+
+
+@dataclass(frozen=True)
+class PartOfSoftmaxModel(SoftmaxModel):
+    """What one process holds of it."""
+
+    inner: Part
+    outer: Part
+
+    def oracle(self, problem: Any, seed: int) -> SoftmaxOracle:
+        oracle = super().oracle(problem, seed)
+        oracle.train = design(self.form.train, self.inner)
+        return oracle
+
+    def joint_constants(self, x: Tensor, y: Tensor, peers: Peers) -> Known:
+        return softmax_constants(self.form, x, y, Held(self.inner, peers), Held(self.outer, peers))
 
 
 def _slice(rows: Any, part: Part) -> Any:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from bilevel.kernels.array_code import Known
 from bilevel.models.softmax.design import Design, design
 from bilevel.models.softmax.form import SoftmaxForm
-from bilevel.oracles.points import Inner, Linear, Oracle, Outer
+from bilevel.models.softmax.verbs import known
+from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Plan, RidgeTerm
+from bilevel.oracles.stretches import Stretch
 from bilevel.problem.sources import Rows
 
 
@@ -48,6 +51,15 @@ class SoftmaxOracle(Oracle):
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
         return SoftmaxPoint(self, x, y, rows)
 
+    def accelerate(self, plan: Plan[Any]) -> Any:
+        if isinstance(plan, Stretch) and self._known is not None:
+            return plan.compiled(self._known)
+        return None
+
+    @cached_property
+    def _known(self) -> Known | None:
+        return known(self.form)
+
     def row_weights(self, x: Tensor, rows: Rows) -> Tensor | None:
         """s_i of these rows, before division by the batch size; None if all are 1."""
         if self.form.weighted:
@@ -61,6 +73,18 @@ class SoftmaxOracle(Oracle):
         part = None if shape is None else x[self.weights_size :].view(shape)
         return self.form.penalty.coefficients(part, W)
 
+    def ridge(self, x: Tensor) -> RidgeTerm:
+        shape, penalty = self.form.shape, self.form.penalty_shape
+        c2 = 2 * torch.as_tensor(self.coefficients(x, x.new_empty(()).expand(shape)), dtype=x.dtype)
+
+        def of_x(u: Tensor) -> Tensor:
+            found = torch.zeros_like(x)
+            if penalty is not None:
+                found[self.weights_size :] = u.view(shape).sum_to_size(c2.shape).reshape(-1)
+            return found
+
+        return RidgeTerm(c2.expand(shape).reshape(-1), of_x)
+
     def assemble(self, of_weights: Tensor | None, of_penalties: Tensor | None) -> Tensor:
         """A vector of x from its parts."""
         parts = [p.reshape(-1) for p in (of_weights, of_penalties) if p is not None]
@@ -69,15 +93,16 @@ class SoftmaxOracle(Oracle):
 
 class _SoftmaxOuter(Outer):
     def __init__(self, oracle: SoftmaxOracle, x: Tensor, y: Tensor, rows: Rows) -> None:
-        self._x, self._X = x, oracle.validation.take(rows)
+        self._x, self._X, self._loss = x, oracle.validation.take(rows), oracle.form.loss
         self._labels = take(oracle.form.validation_labels, rows)
         self._W = y.view(oracle.form.shape)
 
     def value(self) -> Tensor:
-        return functional.cross_entropy(self._X.push(self._W), self._labels)
+        return self._loss.mean(self._X.push(self._W), self._labels)
 
     def gradient(self) -> tuple[Tensor, Tensor]:
-        errors = _errors(self._X.push(self._W).softmax(1), self._labels)
+        P = self._loss.predicted(self._X.push(self._W))
+        errors = self._loss.errors(P, self._labels)
         return torch.zeros_like(self._x), self._X.pull(errors / len(self._X)).reshape(-1)
 
 
@@ -86,7 +111,7 @@ class SoftmaxPoint(Linear):
 
     def __init__(self, oracle: SoftmaxOracle, x: Tensor, y: Tensor, rows: Rows) -> None:
         self._oracle, self._x, self._y, self._rows = oracle, x, y, rows
-        self._W = y.view(oracle.form.shape)
+        self._W, self._loss = y.view(oracle.form.shape), oracle.form.loss
 
     @cached_property
     def _s(self) -> Tensor | None:
@@ -114,11 +139,11 @@ class SoftmaxPoint(Linear):
 
     @cached_property
     def _P(self) -> Tensor:
-        return self._Z.softmax(1)
+        return self._loss.predicted(self._Z)
 
     def _losses(self) -> Tensor:
         """ℓ, one per row."""
-        return functional.cross_entropy(self._Z, self._labels, reduction="none")
+        return self._loss.of_rows(self._Z, self._labels)
 
     def value(self) -> Tensor:
         losses, s = self._losses(), self._s
@@ -126,7 +151,7 @@ class SoftmaxPoint(Linear):
         return data + (self._c * self._W.square()).sum()
 
     def gradient(self) -> Tensor:
-        errors = _errors(self._P.clone(), self._labels)
+        errors = self._loss.errors(self._P.clone(), self._labels)
         return self._X.pull(_weigh(errors, self._s)).add_(self._c2 * self._W).reshape(-1)
 
     def gradient_x(self) -> Tensor:
@@ -135,8 +160,7 @@ class SoftmaxPoint(Linear):
 
     def hvp(self, v: Tensor) -> Tensor:
         V = v.view_as(self._W)
-        PU = self._P * self._X.push(V)
-        T = PU.addcmul_(self._P, PU.sum(1, keepdim=True), value=-1)
+        T = self._loss.spread(self._P, self._X.push(V))
         return self._X.pull(_weigh(T, self._s)).add_(self._c2 * V).reshape(-1)
 
     def cross(self, v: Tensor) -> Tensor:
@@ -163,47 +187,49 @@ class SoftmaxPoint(Linear):
 
     def _slopes(self, V: Tensor) -> Tensor:
         """How the loss of each row changes along V."""
-        U = self._X.push(V)
-        return (self._P * U).sum(1) - U.gather(1, self._labels[:, None])[:, 0]
+        return self._loss.along(self._P, self._labels, self._X.push(V))
 
     def diagonal(self) -> Tensor:
-        T = _weigh(self._P * (1 - self._P), self._s)
+        T = _weigh(self._loss.diagonal(self._P), self._s)
         return self._X.pull_squared(T).add_(self._c2).reshape(-1)
 
-    def inverse(self) -> Callable[[Tensor], Tensor]:
+    def sketch(self) -> Tensor:
         """Böhning's view: the Hessian is nearly the same Gram matrix for every class.
 
         M_k = w X'X/n + diag(2c_k), with w the mean of s_i P_ik (1 − P_ik), is factorised once;
         for many features, or penalties that differ by class, only its diagonal is used.
         """
-        gram, c2 = self._X.gram(), self._c2
-        if gram is None or (isinstance(c2, Tensor) and c2.shape[1] > 1):
-            return self._inverse_diagonal()
-        spread = self._P * (1 - self._P)
+        gram = self._X.gram()
+        if gram is None or self._c_by_class:
+            return self.diagonal()
+        spread = self._loss.diagonal(self._P)
         w = spread.mean() if self._s is None else (self._s @ spread).mean() / len(spread)
-        penalties = torch.as_tensor(c2, dtype=gram.dtype).expand(len(gram), 1)[:, 0]
+        return torch.cat([w.reshape(1), gram.reshape(-1)])
+
+    def inverse_from(self, sketch: Tensor) -> Callable[[Tensor], Tensor] | None:
+        features = len(self._W)
+        # The diagonal has an entry for each class; of one feature and two classes both have two.
+        if self._c_by_class or self._X.gram() is None:
+            return lambda v: v / sketch
+        w, gram = sketch[0], sketch[1:].view(features, features)
+        penalties = torch.as_tensor(self._c2, dtype=gram.dtype).expand(features, 1)[:, 0]
         factor, failed = torch.linalg.cholesky_ex(gram * w + torch.diag(penalties))
         if failed:  # penalties below rounding, or values that are not finite
-            return self._inverse_diagonal()
+            return None
         return lambda v: torch.cholesky_solve(v.view_as(self._W), factor).reshape(-1)
 
-    def _inverse_diagonal(self) -> Callable[[Tensor], Tensor]:
-        diagonal = self.diagonal()
-        return lambda v: v / diagonal
+    @property
+    def _c_by_class(self) -> bool:
+        return isinstance(self._c2, Tensor) and self._c2.shape[1] > 1
 
 
 def of_penalty(c2: Tensor, WV: Tensor) -> Tensor:
-    """2c∘W∘V, summed over classes if c is per feature."""
-    return c2 * (WV.sum(1, keepdim=True) if c2.shape[1] == 1 else WV)
+    """2c∘W∘V, summed over classes if c is per feature, and over features if it is per class."""
+    return c2 * WV.sum_to_size(c2.shape)
 
 
 def take(values: Tensor, rows: Rows) -> Tensor:
     return values if rows is None else values[rows]
-
-
-def _errors(P: Tensor, labels: Tensor) -> Tensor:
-    """P − Y, in place."""
-    return P.scatter_add_(1, labels[:, None], P.new_full((len(P), 1), -1.0))
 
 
 def _weigh(R: Tensor, s: Tensor | None) -> Tensor:

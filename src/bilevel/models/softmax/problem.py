@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import instance, positive_integer
+from bilevel.errors import quoted
 from bilevel.models.softmax.form import Matrix, Penalty, SigmoidWeights, SoftmaxForm
+from bilevel.models.softmax.losses import CrossEntropy, Loss
 from bilevel.models.softmax.model import SoftmaxModel
 from bilevel.problem.problem import Problem
 from bilevel.problem.sources import as_source, as_stored, as_tensor, scipy_csr, torch_csr
@@ -35,7 +37,7 @@ def softmax_problem(
             a bias (`add_bias`).
         weights: `SigmoidWeights()` to learn one weight per training row, a vector of fixed
             weights, or None for equal weights.
-        penalty: `Ridge(strength)`, `PerFeature()` or `PerWeight()`.
+        penalty: `Ridge(strength)`, `PerFeature()`, `PerClass()` or `PerWeight()`.
         classes: c; by default the largest label + 1.
         x0, y0: where to start; zeros by default. With learned weights and learned penalties, x
             is a dict of "weights" and "penalties". y has shape (features, classes).
@@ -53,15 +55,8 @@ def softmax_problem(
         >>> result.x.argmin()
         tensor(2)
     """
-    instance("penalty", penalty, Penalty, "bilevel.Ridge(0.01)")
-    train_rows, train_labels = _pair("train", train)
-    validation_rows, validation_labels = _pair("validation", validation)
-    if train_rows.shape[1] != validation_rows.shape[1] or train_rows.dtype != validation_rows.dtype:
-        raise ValueError(
-            f"train rows are {tuple(train_rows.shape)} of {train_rows.dtype}, validation rows "
-            f"{tuple(validation_rows.shape)} of {validation_rows.dtype}: features and dtypes must "
-            "agree"
-        )
+    train_rows, train_labels = pair("train", train)
+    validation_rows, validation_labels = pair("validation", validation)
     largest = int(max(train_labels.max(), validation_labels.max()))
     if classes is not None and largest >= positive_integer("classes", classes):
         raise ValueError(
@@ -74,22 +69,39 @@ def softmax_problem(
             f"there is a label {largest}, but only {rows} rows: most would be empty. Number "
             "the classes from 0, or say how many with classes="
         )
-    form = SoftmaxForm(
-        train_rows,
-        train_labels,
-        validation_rows,
-        validation_labels,
-        classes or largest + 1,
-        _weights(weights, train_rows),
-        penalty,
-    )
+    both = (train_rows, train_labels), (validation_rows, validation_labels)
+    columns = classes or largest + 1
+    return linear_problem(*both, columns, CrossEntropy(), weights, penalty, x0, y0)
+
+
+def linear_problem(
+    train: tuple[Matrix, Tensor],
+    validation: tuple[Matrix, Tensor],
+    columns: int,
+    loss: Loss,
+    weights: SigmoidWeights | Any | None,
+    penalty: Penalty,
+    x0: Variables | None,
+    y0: Tensor | None,
+) -> Problem:
+    """A linear model with any of the losses, of features and labels that were checked."""
+    instance("penalty", penalty, Penalty, "bilevel.Ridge(0.01)")
+    train_rows, validation_rows = train[0], validation[0]
+    if train_rows.shape[1] != validation_rows.shape[1] or train_rows.dtype != validation_rows.dtype:
+        raise ValueError(
+            f"train rows are {tuple(train_rows.shape)} of {train_rows.dtype}, validation rows "
+            f"{tuple(validation_rows.shape)} of {validation_rows.dtype}: features and dtypes must "
+            "agree"
+        )
+    given = _weights(weights, train_rows)
+    form = SoftmaxForm(*train, *validation, columns, given, penalty, loss)
     return Problem(
         outer=form.outer,
         inner=form.inner,
         x0=_like("x0", form.start(), x0),
         y0=_like("y0", form.zeros(form.shape), y0),
-        outer_data=(validation_rows, validation_labels),
-        inner_data=(train_rows, train_labels),
+        outer_data=validation,
+        inner_data=train,
         model=SoftmaxModel(form),
     )
 
@@ -128,15 +140,26 @@ def matrix(rows: Any, name: str = "rows") -> Matrix:
     return found
 
 
-def _pair(name: str, data: tuple[Any, Any]) -> tuple[Matrix, Tensor]:
+def pair(name: str, data: tuple[Any, Any]) -> tuple[Matrix, Tensor]:
     """The features and labels of `data`, checked; the labels in memory."""
+    rows, labels = rows_and_labels(name, data)
+    if labels.is_floating_point() or int(labels.min()) < 0:
+        raise ValueError(
+            f"{name} labels must be {len(rows)} integers from 0, one per row; got shape "
+            f"{tuple(labels.shape)} of {labels.dtype}, from {labels.min()}"
+        )
+    return rows, labels
+
+
+def rows_and_labels(name: str, data: tuple[Any, Any]) -> tuple[Matrix, Tensor]:
+    """The same, with labels of any numbers."""
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise TypeError(f"{name} must be a pair (features, labels), got {type(data).__name__}")
     rows, stored = matrix(data[0], name), as_stored(data[1])
     labels = as_tensor(data[1]) if stored is None else stored.all()
     labels = labels if labels.is_floating_point() else labels.long()  # torch has no least uint16
     as_source(f"{name}[0]", rows)  # which checks them
-    if labels.shape != (len(rows),) or labels.is_floating_point() or int(labels.min()) < 0:
+    if labels.shape != (len(rows),):
         raise ValueError(
             f"{name} labels must be {len(rows)} integers from 0, one per row; got shape "
             f"{tuple(labels.shape)} of {labels.dtype}, from {labels.min()}"
@@ -163,7 +186,7 @@ def _weights(weights: SigmoidWeights | Any | None, rows: Matrix) -> SigmoidWeigh
     if weights is None or isinstance(weights, SigmoidWeights):
         return weights
     if not isinstance(weights, Tensor | np.ndarray | list | tuple):
-        raise TypeError(f"weights must be SigmoidWeights(), numbers or None, got {weights!r}")
+        raise TypeError(f"weights must be SigmoidWeights(), numbers or None, got {quoted(weights)}")
     fixed = torch.as_tensor(weights, dtype=rows.dtype)
     if fixed.shape != (len(rows),) or not bool(((fixed >= 0) & fixed.isfinite()).all()):
         raise ValueError(

@@ -75,8 +75,11 @@ def _bytes(data: Any) -> Iterator[Any]:
 
 
 def _tensor_bytes(tensor: Tensor) -> Iterator[Any]:
-    if tensor.layout == torch.sparse_csr:
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         for part in (tensor.crow_indices(), tensor.col_indices(), tensor.values()):
+            yield from _tensor_bytes(part)
+    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        for part in (tensor.ccol_indices(), tensor.row_indices(), tensor.values()):
             yield from _tensor_bytes(part)
     elif tensor.layout == torch.sparse_coo:
         for part in (tensor._indices(), tensor._values()):

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from types import FunctionType, ModuleType
 from typing import Any
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 
-from bilevel.problem.identity.code import names_in
+from bilevel.problem.identity.code import imports_in, names_in
 from bilevel.problem.identity.own import is_own_code, is_own_module
 
 Parts = Iterator[tuple[str, Any]]
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OF_MODULES = frozenset(vars(nn.Module())) - {"training"}
+_SHORT, _LONGEST = int | float | complex | bytes | None, 80  # keys, and letters of them
+_COUNTED = int | float | complex | Tensor | np.ndarray  # behind a name such as __ridge__
 
 
 def parts_of(value: Any) -> Parts:
@@ -34,10 +41,12 @@ def parts_of(value: Any) -> Parts:
     if isinstance(value, nn.Module):
         yield from _of_module(value)
     elif isinstance(value, Mapping):
-        yield from ((str(key), part) for key, part in value.items())
+        yield from _of_mapping(value)
+        yield from _of_container(value)
     elif isinstance(value, tuple | list):
         names = getattr(value, "_fields", range(len(value)))
         yield from ((str(name), part) for name, part in zip(names, value, strict=True))
+        yield from _of_container(value)
     elif isinstance(value, functools.partial):
         yield "function", value.func
         yield from ((str(number), part) for number, part in enumerate(value.args))
@@ -49,37 +58,74 @@ def parts_of(value: Any) -> Parts:
         yield from _of_function(value)
     elif inspect.isclass(value):
         yield from _of_class(value)
-    elif not isinstance(value, ModuleType):
+    elif isinstance(value, ModuleType):
+        if is_own_module(value.__name__):  # held as a value: what is read from it is not known
+            yield from (
+                (n, v) for n, v in vars(value).items() if n == "__getattr__" or n[:2] != "__"
+            )
+    else:
+        if (owner := getattr(value, "__self__", None)) is not None:  # such as `table.get`
+            yield "self", owner
         yield from _of_object(value)
 
 
+def _of_mapping(value: Mapping[Any, Any]) -> Parts:
+    """1 and "1" are two keys; one that has no short text of its own counts by its place."""
+    for i, (key, part) in enumerate(value.items()):
+        if isinstance(key, str):
+            yield key, part
+        elif isinstance(key, _SHORT) and len(text := repr(key)) <= _LONGEST:
+            yield f"[{text}]", part
+        else:
+            yield f"#{i}", part
+            yield f"#{i}'s key", key
+
+
+def _of_container(value: Any) -> Parts:
+    """What one of a class of its own has besides its entries."""
+    if type(value) not in (dict, list, tuple):
+        if (factory := getattr(value, "default_factory", None)) is not None:
+            yield "default factory", factory
+        if isinstance(value, OrderedDict):  # a plain dict may be made from a set, in any order
+            yield "order", tuple(value)
+        yield from attributes(value)
+        yield from class_of(value)
+
+
 def _of_function(function: FunctionType) -> Parts:
-    code = function.__code__
+    code, known = function.__code__, function.__globals__
+    read, all_names = names_in(code)
     if is_own_code(code):
-        read, all_names = names_in(code)
-        known = function.__globals__
         for name in sorted(read & known.keys()):
             yield from _global(name, known[name], all_names)
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        if cell != type(cell)():  # a function can be closed over before it is defined
-            yield name, cell.cell_contents
+        for name in imports_in(code, str(known.get("__package__") or "")):
+            with suppress(ImportError):  # then the loss itself will tell
+                yield from _global(name, importlib.import_module(name), all_names)
+    for name, value in closed_over(function).items():
+        yield from _global(name, value, all_names)
     parameters = code.co_varnames[: code.co_argcount]
     defaults = function.__defaults__ or ()
     yield from zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True)
     yield from (function.__kwdefaults__ or {}).items()
-    if hasattr(function, "__wrapped__"):
-        yield "wrapped", function.__wrapped__
+    for name, part in vars(function).items():
+        yield ("wrapped" if name == "__wrapped__" else name), part
+
+
+def closed_over(function: FunctionType) -> dict[str, Any]:
+    """What is in its cells; a function can be closed over before it is defined."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in cells if cell != type(cell)()}
 
 
 def _global(name: str, value: Any, names: set[str], depth: int = 4) -> Parts:
     """A global; of a module of the user's, what the function may read from it."""
-    if not isinstance(value, ModuleType):
+    here = isinstance(value, ModuleType) and is_own_module(value.__name__)
+    read = sorted(names & vars(value).keys()) if here and depth else []
+    if not read:  # nothing by its name: a module is handed on as a whole
         yield name, value
-    elif depth and is_own_module(value.__name__):
-        for attribute in sorted(names & vars(value).keys()):
-            yield from _global(f"{name}.{attribute}", vars(value)[attribute], names, depth - 1)
-    else:
-        yield name, value
+        return
+    for attribute in (*read, *({"__getattr__"} & vars(value).keys())):
+        yield from _global(f"{name}.{attribute}", vars(value)[attribute], names, depth - 1)
 
 
 def _of_class(kind: type) -> Parts:
@@ -88,29 +134,40 @@ def _of_class(kind: type) -> Parts:
         if not is_own_module(owner.__module__):
             continue
         for name, value in vars(owner).items():
-            hidden = name.startswith("__") and not callable(value)
-            if not hidden and name != "_abc_impl" and not inspect.isdatadescriptor(value):
-                yield name, getattr(value, "__func__", value)
-            elif isinstance(value, property):
+            hidden = name.startswith("__") and not (callable(value) or isinstance(value, _COUNTED))
+            hidden |= name == "__firstlineno__"
+            foreign = inspect.isdatadescriptor(value) and not is_own_module(type(value).__module__)
+            if isinstance(value, property):
                 yield name, value.fget
+            elif isinstance(value, functools.cached_property):
+                yield name, value.func  # beside it is a lock
+            elif not hidden and name != "_abc_impl" and not foreign:
+                yield name, getattr(value, "__func__", value)
+    if is_own_module(type(kind).__module__):
+        yield "metaclass", type(kind)
 
 
 def _of_module(module: nn.Module) -> Parts:
     for kept in (module._parameters, module._buffers, module._modules):
         yield from ((name, part) for name, part in kept.items() if part is not None)
     yield from ((name, part) for name, part in vars(module).items() if name not in _OF_MODULES)
-    yield from _class_of(module)
+    for kind in _HOOKS:
+        # Under the number that torch gives each, which grows from one module to the next.
+        yield from (
+            (f"{kind}.{i}", hook) for i, hook in enumerate(getattr(module, kind, {}).values())
+        )
+    yield from class_of(module)
 
 
 def _of_object(value: Any) -> Parts:
     kind = type(value)
-    if is_dataclass(kind):
-        # Its fields alone: it may keep what it has computed from them next to them.
+    if is_dataclass(kind) and not is_own_module(kind.__module__):
+        # Its fields alone: ours keep what they have computed from them next to them.
         yield from (
             (f.name, getattr(value, f.name)) for f in fields(kind) if hasattr(value, f.name)
         )
     else:
-        for name, part in getattr(value, "__dict__", {}).items():
+        for name, part in attributes(value):
             if not isinstance(inspect.getattr_static(kind, name, None), functools.cached_property):
                 yield name, part
         for owner in kind.__mro__:
@@ -118,9 +175,16 @@ def _of_object(value: Any) -> Parts:
             for name in (slots,) if isinstance(slots, str) else slots:
                 if name != "__dict__" and hasattr(value, name):
                     yield name, getattr(value, name)
-    yield from _class_of(value)
+    yield from class_of(value)
 
 
-def _class_of(value: Any) -> Parts:
+def attributes(value: Any) -> Parts:
+    """What it has in its dictionary, which some classes give another meaning."""
+    found = getattr(value, "__dict__", None)
+    yield from found.items() if isinstance(found, Mapping) else ()
+
+
+def class_of(value: Any) -> Parts:
+    """Its class, where that is the user's."""
     if is_own_module(type(value).__module__):
         yield "class", type(value)

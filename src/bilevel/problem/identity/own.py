@@ -22,9 +22,10 @@ def is_own_module(name: str) -> bool:
     """Whether a module, by its name, is the user's; one that nothing is known of counts as such."""
     if name in sys.builtin_module_names:
         return False
-    module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    return file is None or _is_own_file(file)
+    # A part of a library need not have a file.
+    modules = (sys.modules.get(part) for part in (name, name.partition(".")[0]))
+    files = (getattr(module, "__file__", None) for module in modules)
+    return all(file is None or _is_own_file(file) for file in files)
 
 
 def package_of(value: Any) -> str:

@@ -63,5 +63,5 @@ def _call(problem: Problem) -> None:
             (problem.outer_data, problem.outer_loss),
             (problem.inner_data, problem.inner_loss),
         ):
-            rows = None if data is None else torch.arange(min(len(data), _FEW))
+            rows = None if data is None or data.is_stream else torch.arange(min(len(data), _FEW))
             loss(problem.x0.clone(), problem.y0.clone(), rows)

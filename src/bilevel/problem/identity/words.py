@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import random
 import re
 import sys
@@ -16,16 +17,16 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import PurePath
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bilevel.problem.identity.code import constants_of, digest_of_code
+from bilevel.problem.identity.code import asked_in, constants_of, digest_of_code
 from bilevel.problem.identity.digests import digest_of_rows, digest_of_tensor, digest_of_text
-from bilevel.problem.identity.held import parts_of
+from bilevel.problem.identity.held import attributes, class_of, closed_over, parts_of
 from bilevel.problem.identity.own import is_own_code, is_own_module, package_of, version_of
 from bilevel.problem.sources import Source, as_source
 from bilevel.problem.stored.base import StoredRows
@@ -39,7 +40,8 @@ _MOST = 5000  # parts: an object may lead to all that a program holds
 _NUMBERS = str | bytes | int | float | complex | torch.dtype | torch.device | np.generic
 _PLAIN = _NUMBERS | Enum | PurePath | range | type(None) | type(Ellipsis)
 _RANDOM = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
-_SPARSE = ("shape", "data", "indices", "indptr", "row", "col", "offsets")
+_SPARSE = ("shape", "data", "indices", "indptr", "row", "col", "coords", "offsets")
+_WAYS = ("__reduce__", "__reduce_ex__", "__getstate__")  # by which pickle takes an object apart
 
 
 def words_of(values: Mapping[str, Any], known: Known | None = None) -> Identity:
@@ -50,17 +52,23 @@ def words_of(values: Mapping[str, Any], known: Known | None = None) -> Identity:
         {'seed': '0', 'rates': '2 entries', 'rates.0': '0.1', 'rates.1': '0.2'}
     """
     found: Identity = {}
-    known = {} if known is None else known
+    known, used = {} if known is None else known, set[str]()
     ahead = deque(values.items())  # the nearest parts first, so that names are short
     while ahead:
         name, value = ahead.popleft()
+        while name in used:  # a method, and the one that it overrides
+            name += "'"
+        used.add(name)
         word = _plain(value)
         if word is None and id(value) in known:
             # Data that both losses use are read, and named, only once.
             word = f"the same as {known[id(value)][0]}"
         elif word is None:
             known[id(value)] = name, value
-            words, parts = _described(value, known)
+            try:
+                words, parts = map(list, _described(value, known))
+            except Exception as error:  # classes may do anything when they are asked
+                words, parts = [("", f"{NOT_COMPARED}it raises {type(error).__name__}")], []
             found |= {_joined(name, key): text for key, text in words}
             if len(found) < _MOST:
                 ahead.extend((f"{name}.{key}", part) for key, part in parts)
@@ -73,8 +81,10 @@ def words_of(values: Mapping[str, Any], known: Known | None = None) -> Identity:
 
 def _plain(value: Any) -> str | None:
     """A word for what has no parts."""
-    if not isinstance(value, _PLAIN):
+    if not isinstance(value, _PLAIN) or isinstance(value, np.void):
         return None
+    if type(value).__module__ != "builtins" and is_own_module(type(value).__module__):
+        return None  # it has a class of the user's
     text = repr(value)
     if isinstance(value, str | bytes) and len(text) > _SHORT:
         return f"{len(value):,} letters with digest {digest_of_text(text)}"
@@ -94,17 +104,19 @@ def _described(
     if isinstance(value, Source):
         made = value.made_of()
         return ([("", _rows(value))], ()) if made is None else ((), [("made of", made)])
+    if isinstance(value, np.void):
+        value = np.asarray(value)
     if isinstance(value, Tensor | np.ndarray):
-        if value.dtype == object:
-            return [("", f"{value.shape} objects")], [("entries", value.ravel().tolist())]
-        shape = "×".join(map(str, value.shape)) or "1"
-        return [("", f"{shape} numbers with digest {digest_of_tensor(value)}")], ()
+        return _array(value)
     if _is_sparse(value):
         # Not all attributes: SciPy keeps there whether it has looked at the order.
-        parts = [(name, getattr(value, name)) for name in _SPARSE if hasattr(value, name)]
+        plain = value if hasattr(value, "indptr") or hasattr(value, "offsets") else value.tocoo()
+        parts = [(name, getattr(plain, name)) for name in _SPARSE if hasattr(plain, name)]
         return [("", class_name(value))], parts
     if isinstance(value, _RANDOM):
         return [("", f"{NOT_COMPARED}random numbers are drawn from it")], ()
+    if value is os.environ:
+        return [("", f"{NOT_COMPARED}it is the environment")], ()
     if isinstance(value, set | frozenset):
         return [("", _set(value))], ()
     if isinstance(value, Mapping | tuple | list):
@@ -112,10 +124,32 @@ def _described(
     if isinstance(value, functools.partial):
         return (), parts_of(value)
     if isinstance(value, ModuleType):
-        return _library(value.__name__), ()
+        return [("", f"module {value.__name__}"), *_library(value.__name__)], parts_of(value)
+    if inspect.isfunction(compiled := getattr(value, "py_func", None)):  # by numba
+        return [("", class_name(value))], [("function", compiled)]
     if inspect.isroutine(value) or inspect.isclass(value):
         return _function(value), parts_of(value)
     return _object(value)
+
+
+def _array(value: Any) -> tuple[Iterable[tuple[str, str]], list[tuple[str, Any]]]:
+    """Numbers, or objects; in a class of the user's, or with attributes of his."""
+    more = list(class_of(value))
+    if more or isinstance(value, Tensor):
+        more += attributes(value)
+    if getattr(value.dtype, "hasobject", False):
+        return [("", f"{value.shape} objects")], [("entries", value.ravel().tolist()), *more]
+    if isinstance(value, np.ma.MaskedArray):
+        return (), [("data", value.data), ("mask", np.ma.getmaskarray(value))]
+    return [("", _numbers(value))], more
+
+
+def _numbers(value: Tensor | np.ndarray[Any, Any]) -> str:
+    try:
+        shape = "×".join(map(str, value.shape)) or "1"
+        return f"{shape} numbers with digest {digest_of_tensor(value)}"
+    except RuntimeError:  # nested, quantised, of a device without memory to copy
+        return f"{NOT_COMPARED}a tensor of a kind whose numbers cannot be read"
 
 
 def _is_sparse(value: Any) -> bool:
@@ -146,7 +180,8 @@ def _set(value: Iterable[Any]) -> str:
 def _container(value: Any, known: Known) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]]]:
     if len(value) <= _SHORT:
         # Also how many: so a list that grows is seen to change as a whole.
-        return [("", f"{len(value)} entries")], parts_of(value)
+        kind = "a list of " * isinstance(value, list)  # x[[0, 1]] is not x[0, 1]
+        return [("", f"{kind}{len(value)} entries")], parts_of(value)
     # One by one, so that each has few parts; what is known already ends circles.
     words = (words_of({name: part}, known) for name, part in parts_of(value))
     text = digest_of_text("".join(map(repr, words)))
@@ -155,13 +190,16 @@ def _container(value: Any, known: Known) -> tuple[list[tuple[str, str]], Iterabl
 
 def _function(value: Any) -> Iterator[tuple[str, str]]:
     yield "", function_name(value)
-    code = getattr(getattr(value, "__func__", value), "__code__", None)
-    if code is not None and is_own_code(code):
+    function = getattr(value, "__func__", value)
+    code = getattr(function, "__code__", None)
+    if isinstance(code, CodeType) and is_own_code(code):
         constants = [_plain(c) or ", ".join(words_of({"": c}).values()) for c in constants_of(code)]
         text = ", ".join(constants)
         yield "'s code", digest_of_code(code)
         short = len(text) <= _SHORT
         yield "'s constants", text if short else f"some with digest {digest_of_text(text)}"
+        if asked := asked_in(code, {**function.__globals__, **closed_over(function)}):
+            yield "'s surroundings", f"{NOT_COMPARED}it asks {', '.join(asked)}"
     elif not is_own_module(str(getattr(value, "__module__", None))):
         yield from _library(package_of(value))
 
@@ -177,10 +215,12 @@ def _object(value: Any) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]
     kind = type(value)
     name = class_name(value)
     words = [("", name), *(() if is_own_module(kind.__module__) else _library(kind.__module__))]
-    if inspect.isfunction(compiled := getattr(value, "py_func", None)):  # by numba
-        return words, [("function", compiled)]
-    known = is_own_module(kind.__module__) or name.startswith("bilevel.")
-    if known or isinstance(value, nn.Module):
+    base: Any = next(c for c in kind.__mro__ if not is_own_module(c.__module__))
+    if isinstance(value, _PLAIN):  # of a class of the user's
+        words = [("", name), (" as a plain value", base.__repr__(value))]
+    plain = all(getattr(base, how) is getattr(object, how) for how in _WAYS)
+    own = is_own_module(kind.__module__) and plain
+    if own or name.startswith("bilevel.") or isinstance(value, nn.Module | Enum):
         return words, parts_of(value)
     try:
         made = value.__reduce_ex__(4)
@@ -188,11 +228,11 @@ def _object(value: Any) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]
         return [("", f"{NOT_COMPARED}{name} does not tell what it holds")], ()
     if isinstance(made, str):
         return words, ()
-    if all(getattr(kind, how) is getattr(object, how) for how in ("__reduce__", "__reduce_ex__")):
+    if plain:
         return words, parts_of(value)
     _, arguments, *state = made
     listed = [list(part) if isinstance(part, Iterator) else part for part in state]
-    return words, [("made of", (arguments, *listed))]
+    return words, [("made of", (arguments, *listed)), *class_of(value)]
 
 
 def class_name(value: Any) -> str:

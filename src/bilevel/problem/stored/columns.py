@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 from bilevel.problem.stored.conversion import as_native, tensor_dtype
 
 
@@ -67,7 +67,9 @@ class Columns:
         for chunk in getattr(column, "chunks", [column]):
             values = chunk.flatten() if lists else chunk
             if chunk.null_count or values.null_count:
-                raise UserError(f"column {name!r} of {self._path} has empty cells: fill them first")
+                raise UserError(
+                    f"column {quoted(name)} of {self._path} has empty cells: fill them first"
+                )
             yield values.to_numpy(zero_copy_only=False)
 
     def _field(self, schema: Any, name: str) -> tuple[Any, int | None]:
@@ -75,8 +77,8 @@ class Columns:
         if schema.names.count(name) != 1:
             known = ", ".join(map(repr, schema.names[:20]))
             raise UserError(
-                f"{self._path} has {schema.names.count(name)} columns {name!r}, and must have one; "
-                f"there are {known}{', ...' * (len(schema.names) > 20)}"
+                f"{self._path} has {schema.names.count(name)} columns {quoted(name)}, and must "
+                f"have one; there are {known}{', ...' * (len(schema.names) > 20)}"
             )
         types = pyarrow_module("pyarrow").types
         kind, width = schema.field(name).type, None
@@ -84,7 +86,7 @@ class Columns:
             kind, width = kind.value_type, kind.list_size
         if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
             raise UserError(
-                f"column {name!r} of {self._path} holds {schema.field(name).type}: choose columns "
-                "of numbers, or of lists of numbers of one fixed length"
+                f"column {quoted(name)} of {self._path} holds {schema.field(name).type}: choose "
+                "columns of numbers, or of lists of numbers of one fixed length"
             )
         return kind.to_pandas_dtype(), width

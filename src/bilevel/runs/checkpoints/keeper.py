@@ -15,7 +15,7 @@ from bilevel.durable.lock import locked
 from bilevel.durable.log import GrowingLog
 from bilevel.durable.sealed import DamagedError
 from bilevel.durable.store import Store
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 from bilevel.problem.identity.words import VERSION, Identity
 from bilevel.runs.checkpoints.identity import differences, not_compared, other_versions
 from bilevel.runs.checkpoints.saved import READABLE, Saved, lines_of, records_of
@@ -127,7 +127,7 @@ class FolderKeeper(Keeper):
         """Raise if the checkpoint is another run's; warn if the bits may differ."""
         folder, kind = self._store.folder, content.get("format")
         if kind not in READABLE:
-            raise UserError(f"{folder} holds {kind!r}, and not {READABLE[0]!r}")
+            raise UserError(f"{folder} holds {quoted(kind)}, and not {READABLE[0]!r}")
         old, is_old = content["identity"], kind != READABLE[0]
         if is_old:
             machine = content.get("machine", {})

@@ -29,6 +29,8 @@ class Ending:
         point: the x and y that were looked at, where those are not the state's.
         note: what the look found, or how it diverged.
         for_good: False if a limit made a doubtful run end: with a wider one it goes on.
+        unseen: whether there was no time for the look, which a longer run begins with.
+        noisy: then, whether the estimate rests on batches.
     """
 
     status: Status
@@ -36,23 +38,31 @@ class Ending:
     point: tuple[Tensor, Tensor] | None = None
     note: str = ""
     for_good: bool = True
+    unseen: bool = False
+    noisy: bool = False
 
-    def stands(self, tol: float | None, limited: bool) -> bool:
+    def stands(self, tol: float | None, limit: Status | None) -> bool:
         """Whether a run that is called again has ended so.
 
         Args:
             tol: what is asked for now.
-            limited: whether a limit of now ends it in any case.
+            limit: the status of a limit of now that ends it in any case.
         """
         # No limit made it end, so that no wider limit can let it go on.
         if self.status in (Status.STOPPED, Status.DIVERGED):
             return True
+        if self.status is Status.TIME_LIMIT:
+            return limit is self.status
         if tol is None or self.tol is None:
             return False
         if self.status is Status.CONVERGED:
             # Converged to a tighter tolerance is converged to this one.
             return self.tol <= tol
-        return self.status is Status.DOUBTFUL and self.tol == tol and (self.for_good or limited)
+        return (
+            self.status is Status.DOUBTFUL
+            and self.tol == tol
+            and (self.for_good or limit is not None)
+        )
 
 
 @dataclass(frozen=True)

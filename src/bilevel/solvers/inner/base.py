@@ -34,6 +34,8 @@ class InnerSolution:
         steps: how many were taken.
         gradient_norm: ‖∇y g‖ there, if it is known for free.
         memory: what the next outer step's solve goes on with: plain data, kept in checkpoints.
+        pairs: steps and differences of gradients that a quasi-Newton method has ended with, in
+            rows, the newest last: what it knows of the Hessian.
     """
 
     y: Tensor
@@ -41,6 +43,7 @@ class InnerSolution:
     steps: int
     gradient_norm: float | None = None
     memory: dict[str, Any] = field(default_factory=dict)
+    pairs: tuple[Tensor, Tensor] | None = None
 
 
 class InnerSolver(ABC):

@@ -71,7 +71,9 @@ class LBFGS(InnerSolver):
             status = InnerStatus.NOT_CONVERGED
         else:
             status = InnerStatus.STALLED
-        return InnerSolution(search.tensor(found.x), status, int(found.nit), search.gradient_norm)
+        pairs = search.tensor(found.hess_inv.sk), search.tensor(found.hess_inv.yk)
+        y, size = search.tensor(found.x), search.gradient_norm
+        return InnerSolution(y, status, int(found.nit), size, pairs=pairs)
 
 
 class _Search:

@@ -65,9 +65,11 @@ class NewtonCG(InnerSolver):
             gradient = hessian.full.gradient()
             size = norm(gradient)
             start = start or size
+            if not math.isfinite(size):  # nor is infinity at most a part of infinity
+                break
             if size <= max(self.tol, self.drop * start):
                 return InnerSolution(y, InnerStatus.CONVERGED, step, size)
-            if not math.isfinite(size) or step == self.steps:
+            if step == self.steps:
                 break
             # Far from the solution a rough direction will do; solving beyond the goal is wasted.
             forcing = min(0.3, max((size / start) ** 0.5 / 3, self.drop * start / size / 3))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import positive_integer
+from bilevel.arguments import batch_size, positive_integer
 from bilevel.oracles.plans import Step
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
@@ -35,7 +35,7 @@ class SGD(GradientSteps):
         positive_integer("steps", self.steps)
         check_rate("lr", self.lr)
         if self.batch is not None:
-            positive_integer("batch", self.batch)
+            batch_size("batch", self.batch)
 
     @property
     def samples(self) -> bool:

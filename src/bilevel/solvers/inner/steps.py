@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,12 +18,10 @@ from bilevel.solvers.updates.base import Look, Memory, Update
 _TAKEN = "steps taken"  # kept with the update's memory: where its schedule continues
 
 
-class Taken(NamedTuple):
-    """A step as it was taken: where, with which gradient and memory, on which rows."""
+class Move(NamedTuple):
+    """A step before it is taken: by which update, which of its steps, on which rows."""
 
-    y: Tensor
-    gradient: Tensor
-    memory: Memory
+    update: Update
     look: Look
     rows: Rows
 
@@ -78,24 +74,28 @@ class Steps(InnerSolver):
     def go_on(
         self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams, memory: dict[str, Any]
     ) -> InnerSolution:
-        # The last alone: a list of all steps would hold every iterate.
-        last = deque(self.walk(oracle, x, y, streams, memory), maxlen=1)
-        return last[0][0]
+        known, moves = self.plan(x, y, streams, memory)
+        for update, look, rows in moves:
+            y, known = update.apply(y, oracle.inner(x, y, rows).gradient(), known, look)
+        return self.solution(y, known, moves)
 
-    def walk(
-        self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams, memory: dict[str, Any]
-    ) -> Iterator[tuple[InnerSolution, Taken]]:
-        """Step by step: where it stands after a step, and the step as it was taken."""
+    def plan(
+        self, x: Tensor, y: Tensor, streams: Streams, memory: dict[str, Any]
+    ) -> tuple[Memory, list[Move]]:
+        """What the update remembers at first, and the steps that it will take."""
         # A copy to take apart: the memory belongs to the last state.
         known = dict(memory) if self.keep and memory else {_TAKEN: 0, **self.update.init(y)}
         before = known.pop(_TAKEN)
-        for t, rows in enumerate(streams.batches("inner", self.batch, self.steps)):
-            look = Look(before + t)
-            gradient = oracle.inner(x, y, rows).gradient()
-            taken = Taken(y, gradient, known, look, rows)
-            y, known = self.update.apply(y, gradient, known, look)
-            kept = {_TAKEN: before + t + 1, **known} if self.keep else {}
-            yield InnerSolution(y, InnerStatus.STEP_LIMIT, t + 1, memory=kept), taken
+        batches = streams.batches("inner", self.batch, self.steps)
+        looks = (Look(before + t, x=x) for t in range(self.steps))
+        return known, [
+            Move(self.update, look, rows) for look, rows in zip(looks, batches, strict=True)
+        ]
+
+    def solution(self, y: Tensor, known: Memory, moves: list[Move]) -> InnerSolution:
+        """Where the steps have led."""
+        kept = {_TAKEN: moves[-1].look.step + 1, **known} if self.keep else {}
+        return InnerSolution(y, InnerStatus.STEP_LIMIT, len(moves), memory=kept)
 
     def price(self) -> Cost:
         return Cost(gc_g=self.steps)

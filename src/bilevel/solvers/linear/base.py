@@ -25,6 +25,10 @@ class Hessian(ABC):
     def product(self, v: Tensor) -> Tensor:
         """H v on all rows."""
 
+    def term(self, v: Tensor) -> Tensor:
+        """H v on all rows for a term of a series: of losses that draw, with draws of its own."""
+        return self.product(v)
+
     @abstractmethod
     def sampled_product(self, v: Tensor, batch: int | None) -> Tensor:
         """H(B) v on a fresh batch B of this many rows, independent of all others."""
@@ -92,6 +96,7 @@ class LinearStatus(StrEnum):
     STEP_LIMIT = "step_limit"  # success, when no tolerance was asked for
     NOT_CONVERGED = "not_converged"
     NEGATIVE_CURVATURE = "negative_curvature"
+    TOO_SHORT = "too_short"  # ITD's sweep, which leaves much of its right-hand side
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,8 @@ class LinearSolution:
 
 class LinearSolver(ABC):
     """A way to solve H v = b."""
+
+    converges = True  # whether enough steps or terms give the solution
 
     @abstractmethod
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:

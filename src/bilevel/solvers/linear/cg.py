@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import natural, non_negative
+from bilevel.errors import quoted
 from bilevel.numerics.large_pages import copy_of, empty_like
 from bilevel.numerics.vectors import dot, norm
 from bilevel.oracles.prices import Cost
@@ -84,7 +85,7 @@ class CG(LinearSolver):
         if not (given is None or isinstance(given, Tensor) or callable(given)):
             raise ValueError(
                 f"preconditioner must be a tensor, a function of the Hessian, or None; "
-                f"got {given!r}"
+                f"got {quoted(given)}"
             )
 
     def price(self, warm: bool) -> Cost:

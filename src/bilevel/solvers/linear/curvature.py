@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,6 +78,15 @@ class Curvature:
             return False
         return norm(self._flat @ b) > _INSIDE * norm(b)
 
+    def error(self, residual: Tensor, b: Tensor) -> float:
+        """The relative error of a solution of H v = b in the energy norm, from its residual.
+
+        Infinite where H is not known. ‖b − Hv‖ itself may be all rounding of one stiff entry.
+        """
+        if self._factor is None:
+            return math.inf
+        return norm(self._factor.T @ residual) / (norm(self._factor.T @ b) or 1.0)
+
     def _build(self, hessian: Hessian, like: Tensor) -> bool:
         self._slow = 0.0
         if hessian.size > _DENSE:
@@ -87,7 +97,8 @@ class Curvature:
             return False
         # Scaled to a unit diagonal: else a penalty of 1e14 would hide what has a curvature of 1e-3.
         size = H.diagonal().abs()
-        scale = size.clamp(min=float(size.max()) * 1e-30 or 1.0).rsqrt()
+        least = float(size.max()) * torch.finfo(H.dtype).tiny ** 0.75  # only to divide by
+        scale = size.clamp(min=least or 1.0).rsqrt()
         values, vectors = torch.linalg.eigh(scale[:, None] * (H + H.T) / 2 * scale)
         least = float(values.abs().max()) * _TINY or 1.0
         directions = scale[:, None] * vectors

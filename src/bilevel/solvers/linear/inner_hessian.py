@@ -19,7 +19,7 @@ class InnerHessian(Hessian):
 
     def __init__(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> None:
         self._oracle, self._x, self._y, self.streams = oracle, x, y, streams
-        self.size = oracle.y_size
+        self.size, self._draws = oracle.y_size, oracle.is_random
 
     @cached_property
     def full(self) -> Linear:
@@ -29,10 +29,14 @@ class InnerHessian(Hessian):
     def product(self, v: Tensor) -> Tensor:
         return self.full.hvp(v)
 
+    def term(self, v: Tensor) -> Tensor:
+        # Independent masks, as batches B_j are: one for all terms would leave its bias in v.
+        return self._oracle.linearize(self._x, self._y).hvp(v) if self._draws else self.product(v)
+
     def sampled_product(self, v: Tensor, batch: int | None) -> Tensor:
         rows = self.streams.rows("hessian", batch)
         if rows is None:
-            return self.product(v)
+            return self.term(v)
         return self._oracle.linearize(self._x, self._y, rows).hvp(v)
 
     def contract(self, r: Tensor, sizes: Sequence[int | None], lr: float) -> tuple[Tensor, Tensor]:

@@ -40,6 +40,6 @@ class Neumann(LinearSolver):
         # Two vectors, whatever the number of terms.
         r, total = b.clone(), b.clone()
         for _ in range(self.terms):
-            r.sub_(hessian.product(r), alpha=self.lr)
+            r.sub_(hessian.term(r), alpha=self.lr)
             total.add_(r)
         return LinearSolution(total * self.lr, LinearStatus.STEP_LIMIT, self.terms, residual=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bilevel.arguments import positive_integer
+from bilevel.arguments import batch_size, positive_integer
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.linear.base import SeriesPlan, SeriesSolver
 from bilevel.solvers.measured import Measured, check_rate
@@ -41,7 +41,7 @@ class RandomTruncation(SeriesSolver):
         positive_integer("terms", self.terms)
         check_rate("lr", self.lr)
         if self.batch is not None:
-            positive_integer("batch", self.batch)
+            batch_size("batch", self.batch)
 
     @property
     def samples(self) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bilevel.arguments import natural, positive, positive_integer
+from bilevel.arguments import batch_size, natural, positive
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.linear.base import SeriesPlan, SeriesSolver
@@ -44,7 +44,7 @@ class SampledNeumann(SeriesSolver):
         natural("terms", self.terms)
         check_rate("lr", self.lr)
         if self.batch is not None:
-            positive_integer("batch", self.batch)
+            batch_size("batch", self.batch)
         if self.strong_convexity is not None:
             positive("strong_convexity", self.strong_convexity)
             if not isinstance(self.lr, Measured):

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bilevel.arguments import Schedule, at, positive
-from bilevel.solvers.updates.base import Look, Memory, Update, rate
+from bilevel.schedules import Values
+from bilevel.solvers.updates.base import Look, Memory, Update, rate, rates_of
+
+
+def _move(point: Any, gradient: Any, memory: Any, constants: Any, rate: float, t: int) -> None:
+    squares = memory[0]
+    for a in range(len(point)):
+        squares[a] += gradient[a] * gradient[a]
+        if squares[a] > 0:
+            point[a] -= rate * gradient[a] / squares[a] ** 0.5
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,8 @@ class AdaGrad(Update):
 
     lr: float | Schedule | None = None
 
+    moves = staticmethod(_move)
+
     def __post_init__(self) -> None:
         if self.lr is not None:
             positive("lr", at(self.lr, 0))
@@ -34,6 +46,9 @@ class AdaGrad(Update):
     def init(self, point: Tensor) -> Memory:
         scale = float(point.square().mean().sqrt()) or 1.0
         return {"scale": scale, "squares": torch.zeros_like(point)}
+
+    def rates(self, memory: Memory, steps: range) -> Values:
+        return rates_of(memory["scale"] if self.lr is None else self.lr, steps)
 
     def apply(
         self, point: Tensor, gradient: Tensor, memory: Memory, look: Look

@@ -1,14 +1,26 @@
-"""Adam."""
+"""Adam, plain and with decoupled weight decay."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, fraction, positive
-from bilevel.solvers.updates.base import Back, Look, Memory, Update, rate
+from bilevel.arguments import Schedule, at, fraction, non_negative, positive
+from bilevel.schedules import Values
+from bilevel.solvers.updates.base import Back, Look, Memory, Update, rate, rates_of
+
+
+def _move(point: Any, gradient: Any, memory: Any, constants: Any, rate: float, t: int) -> None:
+    beta_m, beta_v, epsilon = constants
+    m, v = memory[0], memory[1]
+    scale, root = rate / (1 - beta_m**t), (1 - beta_v**t) ** 0.5
+    for a in range(len(point)):
+        m[a] += (1 - beta_m) * (gradient[a] - m[a])
+        v[a] = beta_v * v[a] + (1 - beta_v) * gradient[a] * gradient[a]
+        point[a] -= scale * m[a] / (v[a] ** 0.5 / root + epsilon)
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,8 @@ class Adam(Update):
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
 
+    moves = staticmethod(_move)
+
     def __post_init__(self) -> None:
         positive("lr", at(self.lr, 0))
         positive("epsilon", self.epsilon)
@@ -45,6 +59,12 @@ class Adam(Update):
         t, m, v = self._means(gradient, memory)
         scale, size = self._scales(t, v, look)
         return point.addcdiv(m, size, value=-scale), {"t": t, "m": m, "v": v}
+
+    def constants(self) -> tuple[float, ...]:
+        return *self.betas, self.epsilon
+
+    def rates(self, memory: Memory, steps: range) -> Values:
+        return rates_of(self.lr, steps)
 
     def transpose(
         self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
@@ -73,3 +93,39 @@ class Adam(Update):
         # In the order of torch.optim.Adam's operations, for the sake of the same bits.
         size = (v.sqrt() / (1 - beta_v**t) ** 0.5).add_(self.epsilon)
         return rate(self.lr, look) / (1 - beta_m**t), size
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """p ← (1 − lr·decay) p − lr m̂/(√v̂ + ε): Adam with a decay that does not go through its means.
+
+    The same bits as torch.optim.AdamW gives.
+
+    Args:
+        lr: the learning rate, or a schedule.
+        betas: how fast the running means of g and of g² forget.
+        epsilon: ε.
+        decay: how fast the weights decay, per learning rate.
+
+    Reference: Loshchilov & Hutter, "Decoupled weight decay regularization", ICLR 2019.
+    """
+
+    decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        non_negative("decay", self.decay)
+
+    def apply(
+        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
+    ) -> tuple[Tensor, Memory]:
+        return super().apply(point * self._shrinks(look), gradient, memory, look)
+
+    def transpose(
+        self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
+    ) -> Back:
+        back = super().transpose(r, of_memory, gradient, memory, look)
+        return back._replace(point=back.point * self._shrinks(look))
+
+    def _shrinks(self, look: Look) -> float:
+        return 1 - rate(self.lr, look) * self.decay

@@ -5,12 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from bilevel.arguments import Schedule, at, positive
+from bilevel.kernels.array_code import Function
 from bilevel.numerics.vectors import norm
+from bilevel.oracles.points import RidgeTerm
+from bilevel.schedules import Values, values
 
 Memory = dict[str, Any]
 
@@ -30,24 +34,37 @@ class Look:
         step: which step it is, from 0: the argument of a schedule.
         value: f at the point, on all rows.
         doubt: how far f there may be from Φ, where the inner gradient is at most its argument.
+        rate: the learning rate that the method has found in this step, for updates that ask.
+        ridge: the penalty ½ Σ c_a y_a² in g, where it is known.
+        x: of inner steps, the outer variable, flat.
+        point: on the way back over a step, where it was taken from.
     """
 
     step: int = 0
     value: Callable[[], float] = _no_value
     doubt: Callable[[float], float] = lambda gradient: 0.0
+    rate: float = 1.0
+    ridge: Callable[[], RidgeTerm | None] = lambda: None
+    x: Tensor | None = None
+    point: Tensor | None = None
 
 
 class Back(NamedTuple):
     """What an update's transpose makes of covectors of the moved point and the new memory.
 
     Args:
-        point, gradient: the covectors of what went in.
+        point: the covector of the point that went in, but for its way through the gradient.
+        gradient: that of the gradient, but for a factor.
         memory: those of the memory's tensors, by name.
+        scale: the factor, such as −lr: to be applied where the vector is added.
+        of_x: the covector of x, where the step depends on it by more than the gradient.
     """
 
     point: Tensor
     gradient: Tensor
     memory: dict[str, Tensor]
+    scale: float = 1.0
+    of_x: Tensor | None = None
 
 
 class Update(ABC):
@@ -56,6 +73,13 @@ class Update(ABC):
     The names, numbers and conventions are those of `torch.optim`, so that learning rates carry
     over. Where a learning rate is asked for, a schedule k -> lr will do as well.
     """
+
+    # Whether the move is linear in gradient and memory: then `transpose` looks at neither.
+    is_linear: ClassVar[bool] = False
+
+    # `apply` in array code, in place: (point, gradient, memory, constants, rate, t), where t counts
+    # the steps from 1 and memory has a row for each vector. None: there is none.
+    moves: ClassVar[Function | None] = None
 
     def init(self, point: Tensor) -> Memory:
         """What it remembers before the first step."""
@@ -66,6 +90,14 @@ class Update(ABC):
         self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
     ) -> tuple[Tensor, Memory]:
         """The moved point, and what to remember."""
+
+    def constants(self) -> tuple[float, ...]:
+        """What `moves` needs besides the rates."""
+        return ()
+
+    def rates(self, memory: Memory, steps: range) -> Values:
+        """The learning rates of these steps."""
+        raise NotImplementedError(f"{type(self).__name__} has no array code")
 
     def transpose(
         self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
@@ -92,3 +124,12 @@ def rate(lr: float | Schedule, look: Look) -> float:
     """The learning rate of this step; a wrong one is an error."""
     # The usual case first: a constant was checked when the update was made.
     return lr if type(lr) is float else positive("lr", at(lr, look.step))
+
+
+def rates_of(lr: float | Schedule, steps: range, name: str = "lr") -> Values:
+    """`rate` of each of these steps."""
+    found = values(lr, steps)
+    if not (found > 0).all() or not np.isfinite(found).all():
+        first = int(np.argmin((found > 0) & np.isfinite(found)))
+        positive(name, found[first].item())
+    return found

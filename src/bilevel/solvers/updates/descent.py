@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from bilevel.arguments import Schedule, at, instance, positive
-from bilevel.solvers.updates.base import Back, Look, Memory, Update, rate
+from bilevel.errors import quoted
+from bilevel.schedules import Values
+from bilevel.solvers.updates.base import Back, Look, Memory, Update, rate, rates_of
+
+
+def _descend(point: Any, gradient: Any, memory: Any, constants: Any, rate: float, t: int) -> None:
+    for a in range(len(point)):
+        point[a] -= rate * gradient[a]
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,9 @@ class Descent(Update):
 
     lr: float | Schedule
 
+    is_linear = True
+    moves = staticmethod(_descend)
+
     def __post_init__(self) -> None:
         positive("lr", at(self.lr, 0))
 
@@ -34,10 +45,13 @@ class Descent(Update):
     ) -> tuple[Tensor, Memory]:
         return point.sub(gradient, alpha=rate(self.lr, look)), memory
 
+    def rates(self, memory: Memory, steps: range) -> Values:
+        return rates_of(self.lr, steps)
+
     def transpose(
         self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
     ) -> Back:
-        return Back(r, r * -rate(self.lr, look), {})
+        return Back(r, r, {}, -rate(self.lr, look))
 
 
 def asked_for(outer: Update | None, outer_lr: float | Schedule | None) -> Update | None:
@@ -48,8 +62,8 @@ def asked_for(outer: Update | None, outer_lr: float | Schedule | None) -> Update
         return outer
     if outer is not None:
         raise ValueError(
-            f"give outer_lr = {outer_lr!r} or outer = {outer!r}, not both: an update has its own "
-            "learning rate"
+            f"give outer_lr = {quoted(outer_lr)} or outer = {quoted(outer)}, not both: an update "
+            "has its own learning rate"
         )
     positive("outer_lr", at(outer_lr, 0))  # before the update calls it lr
     return Descent(outer_lr)

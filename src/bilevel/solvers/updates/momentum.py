@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bilevel.arguments import Schedule, at, fraction, positive
-from bilevel.solvers.updates.base import Back, Look, Memory, Update, rate
+from bilevel.schedules import Values
+from bilevel.solvers.updates.base import Back, Look, Memory, Update, rate, rates_of
+
+
+def _polyak(point: Any, gradient: Any, memory: Any, constants: Any, rate: float, t: int) -> None:
+    beta, m = constants[0], memory[0]
+    for a in range(len(point)):
+        m[a] = beta * m[a] + gradient[a]
+        point[a] -= rate * m[a]
+
+
+def _nesterov(point: Any, gradient: Any, memory: Any, constants: Any, rate: float, t: int) -> None:
+    beta, m = constants[0], memory[0]
+    for a in range(len(point)):
+        m[a] = beta * m[a] + gradient[a]
+        point[a] -= rate * (gradient[a] + beta * m[a])
 
 
 @dataclass(frozen=True)
@@ -25,6 +41,9 @@ class Momentum(Update):
     lr: float | Schedule
     beta: float = 0.9
 
+    is_linear = True
+    moves = staticmethod(_polyak)
+
     def __post_init__(self) -> None:
         positive("lr", at(self.lr, 0))
         fraction("beta", self.beta)
@@ -37,6 +56,12 @@ class Momentum(Update):
     ) -> tuple[Tensor, Memory]:
         m = memory["m"].mul(self.beta).add_(gradient)
         return point.sub(m, alpha=rate(self.lr, look)), {"m": m}
+
+    def constants(self) -> tuple[float, ...]:
+        return (self.beta,)
+
+    def rates(self, memory: Memory, steps: range) -> Values:
+        return rates_of(self.lr, steps)
 
     def transpose(
         self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
@@ -57,6 +82,8 @@ class Nesterov(Momentum):
     Reference: Sutskever, Martens, Dahl & Hinton, "On the importance of initialization and
     momentum in deep learning", ICML 2013.
     """
+
+    moves = staticmethod(_nesterov)
 
     def apply(
         self, point: Tensor, gradient: Tensor, memory: Memory, look: Look

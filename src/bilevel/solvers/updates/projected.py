@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from bilevel.arguments import instance
+from bilevel.errors import quoted
 from bilevel.numerics.vectors import norm
 from bilevel.solvers.updates.base import Look, Memory, Update
 
@@ -44,7 +45,9 @@ class Projected(Update):
     def __post_init__(self) -> None:
         instance("update", self.update, Update, "bilevel.updates.Descent(0.1)")
         if not callable(self.project):
-            raise TypeError(f"project must be a function of a flat point, got {self.project!r}")
+            raise TypeError(
+                f"project must be a function of a flat point, got {quoted(self.project)}"
+            )
 
     def init(self, point: Tensor) -> Memory:
         return self.update.init(point)

@@ -1,0 +1,1 @@
+"""Contests on the field's problems: compiled stretches against jitted scans of the same methods."""

@@ -1,0 +1,224 @@
+"""docs/benchmarks/tables.md, from the lines of tables.jsonl."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Line = dict[str, Any]
+_KEY = ("table", "kind", "rate", "trusted", "seed")
+_CHOSEN_ON = {"adult", "titanic", "banknote", "soybean", "letter", "ag_news"}
+_HEAD = """\
+# Wrong labels in tables: `bilevel clean` against other ways
+
+<!-- made by `python benchmarks/tables.py --report` from tables.jsonl: do not edit -->
+
+13 public tables, labels spoilt in four ways (uniform, by class, near the boundary, by annotator),
+at most 1,200 doubtful and 600 test rows a setting, one draw each, one thread of a busy machine: CPU
+seconds. These are the tables on which the design was chosen: other tables may be harder. The
+settings are the first of the rotation (`--rotate`), in its mixed order, that were measured by
+then: few, so that differences of 0.01 mean nothing. F1 is that of the flags, accuracy that of each
+method's model on rows with right labels. Each table of figures compares on the settings that both
+have.
+
+"""
+_OLD = """\
+On these draws the design was chosen. Our lines are from before the number of flags was held by sure
+rows and by false alarms among checked rows; they have their ranking and their accuracy, which that
+did not change, but not their flags. Our lines without trusted rows were removed: their ranking has
+changed since, and they were not remade."""
+_FRESH = """\
+Draws (seeds 10 to 12) that were not used for choosing, but for one: flags that checked rows show to
+be false alarms are held back since 11 % were flagged on one of them (bank_marketing, none wrong).
+They were measured before the guard against losing a class worked with 20 to 49 trusted rows; one
+line which that was likely to change was removed."""
+_COLLAPSE = """\
+Tables with two classes and 40 % wrong labels, with no or 20 trusted rows (`--collapse` has thirty
+such draws; those that were measured): a class is lost if its share of the likely labels is below a
+tenth of its share of the given ones. With 20 trusted rows a class was lost in 4 of 8 of these draws
+before the guard was made to work there, too: they are the draws on which that was decided."""
+
+
+def write(results: Path) -> None:
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    page = results.with_suffix(".md")
+    page.write_text(_HEAD + "\n\n".join(_parts(lines)) + "\n", encoding="utf-8")
+    print(page)
+
+
+def _parts(lines: list[Line]) -> list[str]:
+    old = [line for line in lines if line["seed"] < 10]
+    fresh = [line for line in lines if 10 <= line["seed"] < 20]
+    thirty = [line for line in lines if line["seed"] >= 20]
+    parts = ["## Fresh draws", _FRESH, *_draws(fresh)]
+    if thirty:
+        parts += ["## Collapse", _COLLAPSE, _collapse(thirty)]
+    return [*parts, "## The draws of the choice", _OLD, *_draws(old)]
+
+
+def _collapse(lines: list[Line]) -> str:
+    rows = []
+    for trusted in sorted({line["trusted"] for line in lines}):
+        some = [line for line in lines if line["trusted"] == trusted]
+        rows.append(
+            [
+                str(trusted),
+                str(len(some)),
+                str(sum(line["least_kept"] < 0.1 for line in some)),
+                str(sum(line["blind"] for line in some)),
+                _mean(line["auc"] for line in some),
+                f"{min(line['auc'] for line in some):.3f}",
+            ]
+        )
+    return _table(["trusted rows", "draws", "class lost", "told blind", "AUC", "worst"], rows)
+
+
+def _draws(lines: list[Line]) -> list[str]:
+    ours = {_key(line): line for line in lines if line["method"] == "ours"}
+    others: dict[str, dict[Any, Line]] = {}
+    for line in lines:
+        if line["method"] != "ours" and _key(line) in ours:
+            others.setdefault(line["method"], {})[_key(line)] = line
+    return [
+        f"{len(ours)} settings of ours.",
+        _against(ours, others),
+        _grouped("trusted rows", ours, others, lambda line: line["trusted"]),
+        _grouped("kind of noise", ours, others, lambda line: line["kind"]),
+        _grouped("share of wrong labels", ours, others, lambda line: line["rate"]),
+        _grouped("tables", ours, others, lambda line: _half(line["table"])),
+        _facts(list(ours.values()), ours, others),
+    ]
+
+
+def _half(table: str) -> str:
+    return (
+        "adult, titanic, banknote, soybean, letter, ag_news"
+        if table in _CHOSEN_ON
+        else "the others"
+    )
+
+
+def _key(line: Line) -> tuple[Any, ...]:
+    return tuple(line[name] for name in _KEY)
+
+
+def _mean(values: Iterable[Any]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{np.mean(known):.3f}" if known else "–"
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _against(ours: dict[Any, Line], others: dict[str, dict[Any, Line]]) -> str:
+    head = [
+        "method",
+        "settings",
+        "its AUC",
+        "ours",
+        "its F1",
+        "ours",
+        "its accuracy",
+        "ours",
+        "seconds",
+    ]
+    rows = []
+    for name, its in others.items():
+        pairs = [(its[key], ours[key]) for key in its]
+        cells = [
+            _mean(pair[i].get(what) for pair in pairs)
+            for what in ("auc", "f1", "accuracy")
+            for i in (0, 1)
+        ]
+        if cells[0] == "–":
+            cells[:4] = ["–"] * 4
+        rows.append([name, str(len(pairs)), *cells, _mean(pair[0]["seconds"] for pair in pairs)])
+    rows.append(
+        ["ours", str(len(ours)), *["–"] * 6, _mean(line["seconds"] for line in ours.values())]
+    )
+    return _table(head, rows)
+
+
+def _best(key: Any, others: dict[str, dict[Any, Line]], what: str) -> float | None:
+    known = [
+        its[key][what] for its in others.values() if key in its and its[key].get(what) is not None
+    ]
+    return max(known, default=None)
+
+
+def _grouped(
+    name: str, ours: dict[Any, Line], others: dict[str, dict[Any, Line]], of: Callable[[Line], Any]
+) -> str:
+    head = [
+        name,
+        "settings",
+        "AUC",
+        "best other of each setting",
+        "F1",
+        "best other of each setting",
+    ]
+    rows = []
+    for value in sorted({of(line) for line in ours.values()}, key=str):
+        keys = [
+            k
+            for k, line in ours.items()
+            if of(line) == value and _best(k, others, "auc") is not None
+        ]
+        if keys:
+            cells = [
+                _mean(get(key) for key in keys)
+                for what in ("auc", "f1")
+                for get in (lambda k, w=what: ours[k].get(w), lambda k, w=what: _best(k, others, w))
+            ]
+            rows.append([str(value), str(len(keys)), *cells])
+    return _table(head, rows)
+
+
+def _facts(lines: list[Line], ours: dict[Any, Line], others: dict[str, dict[Any, Line]]) -> str:
+    found = {k: (x["auc"], _best(k, others, "auc")) for k, x in ours.items()}
+    near = [mine >= best - 0.01 for mine, best in found.values() if best is not None]
+    forest = others.get("no cleaning, forest", {})
+    worse = [ours[k]["accuracy"] < x["accuracy"] - 0.01 for k, x in forest.items()]
+    blind = sum(bool(x["blind"]) for x in lines)
+    facts = [
+        f"AUC at most 0.01 below the best of all others in {np.mean(near):.0%} of {len(near)}.",
+        f"Our model is more than 1 % below a forest on the labels as given in {np.mean(worse):.0%} "
+        f"of {len(worse)}.",
+        f"Called blind: {blind} of {len(lines)}.",
+        *_of_flags([x for x in lines if "flagged" in x]),
+    ]
+    return "\n".join(f"- {fact}" for fact in facts)
+
+
+def _of_flags(lines: list[Line]) -> list[str]:
+    noisy, right = [x for x in lines if x["wrong"]], [x for x in lines if not x["wrong"]]
+    if not noisy:
+        return []
+    low, median, high = np.percentile([x["flagged"] / x["wrong"] for x in noisy], [10, 50, 90])
+    inside = np.mean([x["low"] <= x["wrong"] <= x["high"] for x in lines])
+    hits = np.mean([x["hits"] / x["flagged"] for x in noisy if x["flagged"]])
+    stated = [x for x in noisy if x.get("precision") and x["flagged"]]
+    kept = [x["precision"][0] <= x["hits"] / x["flagged"] <= x["precision"][2] for x in stated]
+    alarms = [x["flagged"] / x["rows"] for x in right]
+    facts = [
+        f"Flagged / wrong: median {median:.2f}, 10 % {low:.2f}, 90 % {high:.2f}.",
+        f"Of the flagged labels {hits:.0%} are wrong, in the mean of the settings with noise.",
+        f"The interval of the count holds the truth in {inside:.0%} of {len(lines)} settings.",
+    ]
+    if stated:
+        facts.append(
+            "The interval of the flags' precision, stated from 20 trusted rows on, holds the "
+            f"truth in {np.mean(kept):.0%} of {len(stated)} settings."
+        )
+    if alarms:
+        facts.append(
+            f"Where all labels are right, {np.mean(alarms):.1%} of the rows are flagged, in "
+            f"{len(alarms)} settings (worst {max(alarms):.1%})."
+        )
+    return facts

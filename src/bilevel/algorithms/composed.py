@@ -1,0 +1,61 @@
+"""The double loop with parts of one's own choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bilevel.algorithms.contract import Algorithm
+from bilevel.algorithms.double_loop import DoubleLoop, Parts
+from bilevel.arguments import instance
+from bilevel.hypergradients.aid import AID
+from bilevel.hypergradients.base import Differentiation
+from bilevel.solvers.inner.base import InnerSolver
+from bilevel.solvers.inner.newton_cg import NewtonCG
+from bilevel.solvers.updates.adam import Adam
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composed(DoubleLoop):
+    """Any inner solver, any hypergradient and any update of x, one after another.
+
+    For networks: `hypergradient=bilevel.hypergradients.SAMA()`; DARTS, which is
+    `FiniteDifferences(AID(bilevel.linear.Identity(inner learning rate)))`; `AID` with
+    `bilevel.linear.Neumann(K, lr)` or `bilevel.linear.Nystrom(rank)`.
+
+    Args:
+        inner: one of `bilevel.inner`.
+        hypergradient: one of `bilevel.hypergradients`.
+        outer: one of `bilevel.updates`; Adam(0.01) if neither it nor `outer_lr` is given.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
+        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
+        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> steps = bilevel.inner.Steps(bilevel.updates.Momentum(0.05), steps=5, keep=True)
+        >>> algorithm = bilevel.algorithms.Composed(
+        ...     inner=steps, outer=bilevel.updates.Adam(0.05),
+        ...     hypergradient=bilevel.AID(bilevel.linear.Neumann(10, 0.25)))
+        >>> bilevel.minimize(problem, algorithm, steps=300).x
+        tensor([0.5000, 0.5000])
+    """
+
+    inner: InnerSolver = field(default_factory=NewtonCG)
+    hypergradient: Differentiation = field(default_factory=AID)
+
+    steady = True
+
+    def __post_init__(self) -> None:
+        instance(
+            "hypergradient", self.hypergradient, Differentiation, "bilevel.hypergradients.SAMA()"
+        )
+        super().__post_init__()
+
+    def sized(self, sizes: Mapping[str, Any]) -> Algorithm | None:
+        return None  # its numbers are in its parts
+
+    def parts(self, k: int) -> Parts:
+        return Parts(self.inner, self.hypergradient, self.moves_x(Adam(0.01)))

@@ -1,0 +1,109 @@
+"""F3SA: F2SA with momentum that corrects itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bilevel.algorithms.carried import carry, remembered, started
+from bilevel.algorithms.contract import State
+from bilevel.algorithms.registry import register
+from bilevel.algorithms.single_loop import Directions, SingleLoop
+from bilevel.arguments import Schedule, at, fraction, positive
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import OUTER, Cost, Price
+from bilevel.problem.sampling import Streams
+from bilevel.schedules import decaying
+from bilevel.solvers.updates.base import Update
+from bilevel.solvers.updates.descent import Descent
+
+
+@register(
+    "f3sa",
+    paper="Kwon, Kwon, Wright & Nowak, ICML 2023, Algorithm 2 (F3SA)",
+    cost="Gc(f) 4, Gc(g) 8 (half of them ∇x g; half of all at the first step), JV 0, HV 0",
+    demo={
+        "multiplier": 20.0,
+        "inner_lr": decaying(0.4, 0.2),
+        "outer_lr": decaying(0.1, 0.2),
+        "batch": 16,
+    },
+    steps=300,
+    bias="O(1/λ)",
+)
+@dataclass(frozen=True, kw_only=True)
+class F3SA(SingleLoop):
+    """F2SA in a single loop, with STORM's estimates of all three directions.
+
+        D_y = ∇y g(x, y; S),   D_p = ∇y g(x, p; S) + ∇y f(x, p; R)/λ,
+        D_x = ∇x f(x, p; R) + λ (∇x g(x, p; S) − ∇x g(x, y; S));
+        d ← D(x, y, p) + (1 − η) (d − D(x′, y′, p′)) for each, on the same rows;
+        y ← y − ρ d_y,  p ← p − ρ d_p,  x ← x − γ d_x
+
+    where x′, y′, p′ are those of the step before. The paper's y is p here, and its z is y; its λ
+    grows, which a run of several stages with growing λ does as well.
+
+    Args:
+        multiplier: λ.
+        inner_lr: ρ, for y and p, at most 1/L; or a schedule.
+        outer_lr: γ, or a schedule.
+        momentum: η, or a schedule.
+        batch: |S| = |R|; None is all rows.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
+        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
+        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> algorithm = bilevel.algorithms.F3SA(
+        ...     multiplier=100.0, inner_lr=0.25, outer_lr=0.02, batch=None)
+        >>> bilevel.minimize(problem, algorithm, steps=1000).x
+        tensor([0.5000, 0.5000])
+    """
+
+    multiplier: float = 10.0
+    inner_lr: float | Schedule = decaying(0.1, 1 / 3)
+    momentum: float | Schedule = decaying(0.5, 2 / 3)
+    batch: int | None = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("multiplier", self.multiplier)
+        fraction("momentum", at(self.momentum, 0))
+
+    def updates(self) -> Mapping[str, Update]:
+        inner = Descent(self.inner_lr)
+        return {"y": inner, "p": inner, "x": self.moves_x(decaying(0.05, 1 / 3))}
+
+    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
+        return started({"x": x0.clone(), "y": y0.clone(), "p": y0.clone()}, ("x", "y", "p"))
+
+    def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
+        S, R = streams.rows("inner", self.batch), streams.rows("outer", self.batch)
+        penalty = self.multiplier
+
+        def D(points: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            x, y, p = points["x"], points["y"], points["p"]
+            at_y, at_p = oracle.inner(x, y, S), oracle.inner(x, p, S)
+            f_x, f_y = oracle.outer(x, p, R).gradient()
+            gap = at_p.gradient_x() - at_y.gradient_x()
+            return {
+                "y": at_y.gradient(),
+                "p": at_p.gradient().add(f_y, alpha=1 / penalty),
+                "x": oracle.pull(x, f_x + penalty * gap),
+            }
+
+        keep = 1 - fraction("momentum", at(self.momentum, state.step)) if state.step else 0.0
+        d = carry(state.points, D, keep)
+        return Directions(d, kept=remembered(state.points, d))
+
+    @property
+    def asks(self) -> Price:
+        return OUTER + Price(gc_g=4)
+
+    def price(self, k: int) -> Cost:
+        once = Cost(*self.asks)
+        return once + once if k > 0 else once

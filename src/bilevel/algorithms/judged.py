@@ -1,0 +1,234 @@
+"""The loop of methods whose sizes are measured: their own steps, in chapters that Φ judges.
+
+Any method of the two other frames takes it, `X()` without a number:
+
+- Where a chapter begins, Φ, ∇Φ, y and v are known accurately, on all rows (`evaluate`).
+- The method takes its steps from there, as its paper has them, on batches, in units of y in which
+  the inner curvature is one (`InUnits`), and with x in the metric of L-BFGS (`QuasiNewton`). In
+  these units its sizes need no guess: they are handed to its fields by name (`sizes`).
+- The way that x has come is a step that is tried: Φ is evaluated at its end, and the step is
+  taken, or shortened until Φ has fallen. x stays where Φ was lowest.
+- A way that does not lead down along ∇Φ is noise, or too long. Batches grow; where chance decides
+  on all rows too, a chapter has more steps; then steps shrink.
+
+A method takes measured sizes in fields of these names, as far as it has them:
+`inner_lr`, `neumann_lr`, `fixed_point_lr` (a part of 1/L), `inner_steps`, `neumann_terms` (as many
+as leave a tenth), `batch`, `multiplier` (λ of value functions), `nu` (1/λ), `mixed_lr`, `share`,
+`start_lr` (a tenth of 1/L of f: how far f may lead y away from the inner solution) and `outer`,
+how x moves. Others keep their defaults. A method that needs more overrides `sized`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from bilevel.algorithms.contract import Algorithm, State
+from bilevel.algorithms.registry import named
+from bilevel.algorithms.tried_steps import Course, Evaluation, TriedSteps, pairs_of
+from bilevel.hypergradients.base import Stand
+from bilevel.numerics.vectors import norm
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.units import InUnits
+from bilevel.oracles.views import View
+from bilevel.problem.sampling import Streams
+from bilevel.solvers import units as measured
+from bilevel.solvers.updates.quasi_newton import QuasiNewton
+
+_LEAST, _BLOCKS = 256, 64  # rows of the first batches, or the 64th part of all
+_GROWTH = 4  # of the batches
+_MANY = 0.5  # of the rows: a batch of more than this share is all of them
+_CALLS, _STEPS = 16, 16  # a chapter has at least so many calls, and at most so many steps
+_WORTH = 8.0  # passes over the rows that it costs, within these bounds
+_WAY = 1.4  # what the rates of its steps sum up to, as y and v follow x with a lag
+_LOOKS = 4  # times that the curvature is measured on the way
+_FAR = 4.0  # times the model's way: more, and the steps have run away
+_SIGNAL = 0.1  # the part of the model's slope that a way must have
+_SHORTER = 8.0  # by which steps shrink where there is none
+_LEFT, _LEAST_LEFT = 0.1, 1e-4  # what inner steps and series leave of their error
+_TERMS = 64  # the most inner steps and terms
+_ROOM = 1024  # numbers of steps that a chapter may use for its random rows
+_MORE = 32  # times as many steps, where noise does not come from the rows
+_FOLLOW = 4  # times as many, where there is none: y and v may have lagged behind
+_OUTER = ("mixed_lr", "share", "start_lr")  # of f
+_RATES = ("inner_lr", "neumann_lr", "fixed_point_lr")
+
+
+@cache
+def _exact() -> TriedSteps:
+    return cast(TriedSteps, named("aid-qn").make(drop=0.1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged(TriedSteps):
+    """A method's own steps with measured sizes, taken as far as Φ falls.
+
+    Args:
+        method: any method of the frames `DoubleLoop` and `SingleLoop`.
+        first: the largest entry of the first step, in units of max(1, max |x0|); later steps grow.
+    """
+
+    method: Algorithm
+    first: float = 0.1
+
+    def here(self, oracle: Oracle, state: State, streams: Streams) -> Evaluation:
+        if "h" not in state.points:
+            learned = measured.learned(oracle, state.x, state.y, state.memory.get("v", {}), streams)
+            return super().here(
+                oracle, replace(state, memory={**state.memory, "v": learned}), streams
+            )
+        here = super().here(oracle, state, streams)
+        return replace(here, memory=measured.learned(oracle, here.x, here.y, here.memory, streams))
+
+    def evaluate(
+        self, oracle: Oracle, stand: Stand, wanted: float | None, streams: Streams
+    ) -> Evaluation:
+        return _exact().evaluate(oracle, stand, wanted, streams)
+
+    def course(
+        self, oracle: Oracle, here: Evaluation, state: State, model: Course, sizes: dict[str, float]
+    ) -> Course | None:
+        batch = _batch(oracle, sizes)
+        units = InUnits(oracle, here.y, here.memory.get("factor"), _ROOM * (state.step + 1))
+        chapter = _Chapter(
+            self.method, units, here, batch, sizes.get("left", _LEFT), int(sizes.get("more", 1))
+        )
+        way, by_chance = chapter.way(model, pairs_of(state))
+        slope, wanted = float(here.h @ way), model.t * model.slope
+        if slope <= _SIGNAL * wanted:
+            # A way that is short, without noise, leads on as far as the model would go.
+            noisy = batch is not None or by_chance
+            return Course(way, slope, 1.0 if noisy else max(1.0, wanted / slope))
+        if not _grown(oracle, sizes, by_chance):
+            # Nor is it noise: the way is too long, or the method's estimate too rough.
+            length = model.t * float(model.d.abs().max()) / _SHORTER
+            left = max(sizes.get("left", _LEFT) / 10, _LEAST_LEFT)
+            sizes.update(longest=length / 10, fresh=length, left=left)
+        return None
+
+    def tried(
+        self,
+        oracle: Oracle,
+        here: Evaluation,
+        course: Course,
+        streams: Streams,
+        sizes: dict[str, float],
+    ) -> tuple[Evaluation | None, bool]:
+        there, cut = super().tried(oracle, here, course, streams, sizes)
+        if cut:  # most of the way may have been noise
+            _batch_grown(oracle, sizes)
+        return there, cut
+
+
+@dataclass(frozen=True)
+class _Chapter:
+    """A method's own steps from a point that is known accurately.
+
+    Args:
+        method: as it was given, without numbers.
+        units: the problem as the method sees it, with y = here.y at zero.
+        here: where the chapter begins.
+        batch: the rows of its batches; None is all rows.
+        left: what inner steps and series may leave of their error.
+        more: so many times the usual number of steps.
+    """
+
+    method: Algorithm
+    units: InUnits
+    here: Evaluation
+    batch: int | None
+    left: float
+    more: int
+
+    def way(self, model: Course, pairs: Mapping[str, Tensor]) -> tuple[Tensor, bool]:
+        """How far x comes, and whether chance led it."""
+        units, zero = self.units, torch.zeros_like(self.here.y)
+        rate = measured.rate(units, self.here.x, zero, self.batch, 0)
+        method = self._sized(rate)
+        steps, by_chance = self.more * _steps(method, self.batch, units), False
+        outer = QuasiNewton(_WAY * model.t / steps, pairs)
+        method = method.sized({"outer": outer}) or method
+        points = {"x": self.here.x, "y": zero, "v": units.solved(self.here.v), "h": self.here.h}
+        at, ways = method.begin(units, points), [torch.zeros_like(self.here.x)]
+        for k in range(steps):
+            if k and k % max(1, steps // _LOOKS) == 0:
+                now = measured.rate(units, at.x, at.y, self.batch, k)
+                if not now >= rate / measured.STALE:  # x has come where other units are due
+                    return ways[-1], by_chance
+                method = method.sized(dict.fromkeys(_RATES, min(now, rate))) or method
+            at, report = method.step(View.of(units, k), at)
+            by_chance = report.noisy
+            ways.append(at.x - self.here.x)
+            if not (at.is_finite() and norm(ways[-1]) <= _FAR * model.t * norm(model.d)):
+                # What grows like this was harmless half as many steps before.
+                return ways[len(ways) // 2], by_chance
+            for write in report.writes:  # into the chapter's own tables
+                at.tables[write.table][write.rows] = write.values
+        return ways[-1], by_chance
+
+    def _sized(self, rate: float) -> Algorithm:
+        """The method with what was measured."""
+        # In these units the least curvature is about one: (1 − rate)^n is what n steps leave.
+        terms = min(_TERMS, math.ceil(math.log(1 / self.left) / rate))
+        # The two solutions of a value function are v/λ apart: a small part of y itself.
+        size = norm(self.units.solved(self.here.y)) or 1.0
+        apart = self.left / 10 * size
+        multiplier = norm(self.units.solved(self.here.v)) / apart or 1.0
+        found = {
+            **dict.fromkeys(_RATES, rate),
+            **dict.fromkeys(("inner_steps", "neumann_terms"), terms),
+            "batch": self.batch,
+            "multiplier": multiplier,
+            "nu": 1 / multiplier,
+        }
+        method = self.method.sized(found) or self.method
+        if any(hasattr(method, name) for name in _OUTER):
+            zero = torch.zeros_like(self.here.y)
+            outer = self.left * measured.outer_rate(self.units, self.here.x, zero, size)
+            method = method.sized(dict.fromkeys(_OUTER, outer)) or method
+        return method
+
+
+def _batch(oracle: Oracle, sizes: Mapping[str, float]) -> int | None:
+    """The rows of a batch; None is all of them."""
+    counts = [rows for rows in (oracle.inner_rows, oracle.outer_rows) if rows]
+    if not counts:
+        return None
+    size = int(sizes.get("batch", max(_LEAST, max(counts) // _BLOCKS)))
+    return size if size <= _MANY * min(counts) else None
+
+
+def _grown(oracle: Oracle, sizes: dict[str, float], by_chance: bool) -> bool:
+    """Whether batches could grow, or on all rows the chapters, and so have."""
+    if _batch_grown(oracle, sizes):
+        return True
+    more = sizes.get("more", 1.0)
+    if more < (_MORE if by_chance else _FOLLOW):
+        sizes["more"] = _GROWTH * more
+        return True
+    return False
+
+
+def _batch_grown(oracle: Oracle, sizes: dict[str, float]) -> bool:
+    batch = _batch(oracle, sizes)
+    if batch is not None:
+        sizes["batch"] = float(_GROWTH * batch)
+    return batch is not None
+
+
+def _steps(method: Algorithm, batch: int | None, oracle: Oracle) -> int:
+    """As many as cost a few passes over the rows."""
+    cost = method.price(1)
+    # Where chance or a tolerance decides, ten calls stand for what is not known.
+    calls = [10 if c is None else c for c in (cost.gc_g, cost.jv, cost.hv)]
+    total = sum(calls) + (2 if cost.gc_f is None else cost.gc_f) / 2
+    share = 1.0 if batch is None else batch / max(oracle.inner_rows or 0, oracle.outer_rows or 0)
+    # Enough for y and v to follow x, where all of them move once per step.
+    fewest = max(2, math.ceil(_CALLS / total))
+    return int(min(_STEPS, max(fewest, _WORTH / (total * share))))

@@ -1,0 +1,93 @@
+"""MEHA: a Moreau envelope in the place of the inner problem's value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bilevel.algorithms.contract import State
+from bilevel.algorithms.registry import register
+from bilevel.algorithms.single_loop import Directions, SingleLoop
+from bilevel.arguments import Schedule, at, positive
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import OUTER, Price
+from bilevel.problem.sampling import Streams
+from bilevel.solvers.updates.base import Update
+from bilevel.solvers.updates.descent import Descent
+
+
+@register(
+    "moreau",
+    paper="Liu, Liu, Yao, Zeng & Zhang, ICML 2024 (MEHA)",
+    cost="Gc(f) 2, Gc(g) 4 (two of them ∇x g), JV 0, HV 0",
+    demo={"multiplier": 5.0, "inner_lr": 0.3, "outer_lr": 0.06, "batch": 16},
+    steps=300,
+    bias="O(1/c)",
+)
+@dataclass(frozen=True, kw_only=True)
+class MEHA(SingleLoop):
+    """min f + c (g(x, y) − min_z g(x, z) + ‖z − y‖²/2γ): a single loop, g need not be convex.
+
+        z ← z − α (∇y g(x, z) + (z − y)/γ)
+        y ← y − α (∇y f(x, y)/c + ∇y g(x, y) − (y − z)/γ)
+        x ← x − β (∇x f(x, y) + c (∇x g(x, y) − ∇x g(x, z)))
+
+    with the new z in the other two. The gap is zero where y is a stationary point of g(x, ·), also
+    where g is weakly convex, if γ is small enough. The paper divides x's direction by c; here that
+    is in β.
+
+    Args:
+        multiplier: c, or a schedule k -> c_k; the paper's grows as k^(1/4).
+        proximity: γ.
+        inner_lr: α, below 1/(L + 1/γ); or a schedule.
+        outer_lr: β, of the order 1/c; by default 0.1/c.
+        batch: the rows of g and of f in a step; None is all rows, as in the paper.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
+        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
+        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> algorithm = bilevel.algorithms.MEHA(
+        ...     multiplier=20.0, inner_lr=0.25)
+        >>> bilevel.minimize(problem, algorithm, steps=1000).x
+        tensor([0.5000, 0.5000])
+    """
+
+    multiplier: float | Schedule = 10.0
+    proximity: float = 10.0
+    inner_lr: float | Schedule = 0.1
+    batch: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._c(0)
+        positive("proximity", self.proximity)
+
+    def updates(self) -> Mapping[str, Update]:
+        return {"y": Descent(self.inner_lr), "x": self.moves_x(lambda k: 0.1 / self._c(k))}
+
+    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
+        return {"x": x0.clone(), "y": y0.clone(), "z": y0.clone()}
+
+    def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
+        x, y, z, k = state.x, state.y, state.points["z"], state.step
+        S, R = streams.rows("inner", self.batch), streams.rows("outer", self.batch)
+        c, pull_together = self._c(k), 1 / self.proximity
+        d_z = oracle.inner(x, z, S).gradient().add(z - y, alpha=pull_together)
+        z = z.sub(d_z, alpha=positive("inner_lr", at(self.inner_lr, k)))
+        here = oracle.inner(x, y, S)
+        f_x, f_y = oracle.outer(x, y, R).gradient()
+        d_y = here.gradient().add(f_y, alpha=1 / c).sub(y - z, alpha=pull_together)
+        gap = here.gradient_x() - oracle.inner(x, z, S).gradient_x()
+        return Directions({"y": d_y, "x": oracle.pull(x, f_x + c * gap)}, kept={"z": z})
+
+    def _c(self, k: int) -> float:
+        return positive("multiplier", at(self.multiplier, k))
+
+    @property
+    def asks(self) -> Price:
+        return OUTER + Price(gc_g=4)

@@ -1,0 +1,82 @@
+"""S-TFBO: a single loop whose step sizes find themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bilevel.algorithms.contract import State
+from bilevel.algorithms.registry import register
+from bilevel.algorithms.single_loop import Directions, SingleLoop, Told
+from bilevel.algorithms.triple import TRIPLE, triple
+from bilevel.arguments import positive
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import Price
+from bilevel.problem.sampling import Streams
+from bilevel.solvers.measured import Measured
+from bilevel.solvers.updates.base import Update
+
+
+@register(
+    "s-tfbo",
+    paper="Yang, Ban, Huang, Ma & Ji, ICLR 2025 (S-TFBO)",
+    cost="Gc(f) 2, Gc(g) 1, JV 1, HV 1",
+    demo={"first": 1.0, "batch": 16},
+    steps=400,
+)
+@dataclass(frozen=True, kw_only=True)
+class STFBO(SingleLoop):
+    """SOBA's directions, each with a step that its own norms have found (AdaGrad-norm).
+
+        b² ← b² + ‖D_y‖²,  c² ← c² + ‖D_v‖²,  a² ← a² + ‖D_x‖²
+        y ← y − D_y/b,  v ← v − D_v/max(b, c),  x ← x − D_x/(a · max(b, c))
+
+    Steps fall until they fit the curvature, and there is nothing to tune.
+
+    Args:
+        first: b and c before the first step, of which the first is to be no more than about 1/L;
+            None measures L, the largest curvature of g at the start. a begins at 1.
+        outer_lr, outer: another way for x to move.
+        batch: the rows of g and of f in a step; None is all rows, as in the paper.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
+        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
+        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> bilevel.minimize(problem, bilevel.algorithms.STFBO(), steps=1000).x
+        tensor([0.5000, 0.5000])
+    """
+
+    first: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.first is not None:
+            positive("first", self.first)
+
+    def updates(self) -> Mapping[str, Update]:
+        return {"y": Told(), "v": Told(), "x": self.moves_x(Told())}
+
+    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
+        rate = Measured().at(oracle, x0, y0, oracle.streams(0)) if self.first is None else None
+        b = 1 / rate if rate else self.first or 1.0
+        return {**super().start(oracle, x0, y0), "squares": x0.new_tensor([1.0, b * b, b * b])}
+
+    def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
+        inner, outer = streams.rows("inner", self.batch), streams.rows("outer", self.batch)
+        D = triple(oracle, state.points, inner, outer)
+        sizes = [D[name].square().sum() for name in "xyv"]
+        squares = state.points["squares"] + state.points["squares"].new_tensor(sizes)
+        a, b, c = squares.sqrt().tolist()
+        # v's equation is only as good as y: its step is never longer, and x's never longer than
+        # both allow.
+        rates = {"y": 1 / b, "v": 1 / max(b, c), "x": 1 / (a * max(b, c))}
+        return Directions(D, kept={"squares": squares}, rates=rates)
+
+    @property
+    def asks(self) -> Price:
+        return TRIPLE

@@ -1,0 +1,100 @@
+"""V-PBGD: gradient descent on f with the inner problem's value gap as a penalty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bilevel.algorithms.contract import State
+from bilevel.algorithms.registry import register
+from bilevel.algorithms.single_loop import Directions, SingleLoop
+from bilevel.arguments import Schedule, at, positive, positive_integer
+from bilevel.oracles.plans import Descend, Step, do
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import OUTER, Cost, Price
+from bilevel.problem.sampling import Streams
+from bilevel.solvers.updates.base import Update
+from bilevel.solvers.updates.descent import Descent
+
+
+@register(
+    "v-pbgd",
+    paper="Shen & Chen, ICML 2023, Algorithm 1 (V-PBGD)",
+    cost="Gc(f) 2, Gc(g) T + 3 (two of them ∇x g), JV 0, HV 0",
+    demo={"multiplier": 5.0, "inner_steps": 3, "inner_lr": 0.3, "outer_lr": 0.06, "batch": 16},
+    steps=300,
+    bias="O(1/λ)",
+)
+@dataclass(frozen=True, kw_only=True)
+class VPBGD(SingleLoop):
+    """One step of (x, y) on f + λ (g(x, y) − g(x, z)) after T steps of z towards argmin g(x, ·).
+
+        T times:  z ← z − α ∇y g(x, z; S);
+        y ← y − α min(1/λ, 1) (∇y f(x, y; R) + λ ∇y g(x, y; S)),
+        x ← x − γ (∇x f(x, y; R) + λ (∇x g(x, y; S) − ∇x g(x, z; S)))
+
+    As in the paper both steps are of the order 1/λ, which here is in γ. The inner problem
+    need not be strongly convex: a Polyak-Łojasiewicz inequality will do.
+
+    Args:
+        multiplier: λ, or a schedule k -> λ_k that grows.
+        inner_steps: T, or a schedule k -> T_k.
+        inner_lr: α, at most 1/L; or a schedule.
+        outer_lr: γ, of the order 1/λ, as y lags behind z by a step; by default 0.1/λ.
+        batch: |S| = |R|; None is all rows.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
+        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
+        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> algorithm = bilevel.algorithms.VPBGD(
+        ...     multiplier=20.0, inner_lr=0.25, batch=None)
+        >>> bilevel.minimize(problem, algorithm, steps=1000).x
+        tensor([0.5000, 0.5000])
+    """
+
+    multiplier: float | Schedule = 10.0
+    inner_steps: int | Schedule = 1
+    inner_lr: float | Schedule = 0.1
+    batch: int | None = 64
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._penalty(0)
+
+    def updates(self) -> Mapping[str, Update]:
+        return {"y": Descent(self.inner_lr), "x": self.moves_x(lambda k: 0.1 / self._penalty(k))}
+
+    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
+        return {"x": x0.clone(), "y": y0.clone(), "z": y0.clone()}
+
+    def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
+        x, y, k = state.x, state.y, state.step
+        penalty, lr = self._penalty(k), positive("inner_lr", at(self.inner_lr, k))
+        batches = streams.batches("inner", self.batch, self._steps(k))
+        z = do(Descend(x, state.points["z"], [Step(rows, lr) for rows in batches]), oracle)
+        # One batch for y and z: the noise of their difference would else be λ times as large.
+        S = streams.rows("cross", self.batch)
+        f_x, f_y = oracle.outer(x, y, streams.rows("outer", self.batch)).gradient()
+        here = oracle.inner(x, y, S)
+        gap = here.gradient_x() - oracle.inner(x, z, S).gradient_x()
+        d_x = oracle.pull(x, f_x + penalty * gap)
+        d_y = (f_y + penalty * here.gradient()) * min(1.0, 1 / penalty)
+        return Directions({"x": d_x, "y": d_y}, kept={"z": z})
+
+    def _penalty(self, k: int) -> float:
+        return positive("multiplier", at(self.multiplier, k))
+
+    def _steps(self, k: int) -> int:
+        return positive_integer("inner_steps", at(self.inner_steps, k))
+
+    @property
+    def asks(self) -> Price:
+        return OUTER + Price(gc_g=self._steps(0) + 3)
+
+    def price(self, k: int) -> Cost:
+        return Cost(*OUTER) + Cost(gc_g=self._steps(k) + 3)

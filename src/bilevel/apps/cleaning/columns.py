@@ -1,0 +1,177 @@
+"""What each column of a table holds: numbers, dates, categories, free text, or nothing of use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bilevel.errors import UserError, listed, quoted
+
+Array = np.ndarray[Any, Any]
+
+_MOSTLY = 0.8  # a column of which more can be read as numbers (or dates) is meant so
+_LOOKED_AT = 2000  # values of a column that decide whether it is text or dates
+_LARGEST = 1e37  # what is larger counts as missing: in single precision it would overflow
+_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T].*)?")
+_NAMED_DATE = r"(\d{1,2})\.?\s+([^\W\d_]{3})[^\W\d_]*\.?,?\s+(\d{4})(.*)"
+_MONTHS = {"mrz": 3, "mär": 3, "mai": 5, "okt": 10, "dez": 12, "jän": 1} | {
+    name: j + 1 for j, name in enumerate(re.findall("...", "janfebmaraprmayjunjulaugsepoctnovdec"))
+}
+_KEY = re.compile(r"((?i:^|[\W_])(?i:id|uuid|guid|key|index|no|nr|number)|[a-z](Id|ID|Key|No|Nr))$")
+
+
+class Kind(StrEnum):
+    """What a column is taken for."""
+
+    NUMBER = "number"
+    DATE = "date"
+    CATEGORY = "category"
+    TEXT = "text"
+    IGNORED = "ignored"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, what it is taken for, and why.
+
+    >>> [column] = recognise(pd.DataFrame({"size": [1.5, 2.5, None]}))
+    >>> str(column.kind), column.note
+    ('number', '1 missing')
+    """
+
+    name: Any
+    kind: Kind
+    note: str = ""
+
+
+def recognise(
+    frame: pd.DataFrame,
+    text: Collection[Any] = (),
+    category: Collection[Any] = (),
+    ignore: Collection[Any] = (),
+) -> list[Column]:
+    """Decide what each column holds; the user's word goes before what is found.
+
+    Raises:
+        UserError: a name that the table lacks.
+    """
+    told = dict.fromkeys(text, Kind.TEXT) | dict.fromkeys(category, Kind.CATEGORY)
+    told |= dict.fromkeys(ignore, Kind.IGNORED)
+    if unknown := [name for name in told if name not in set(frame.columns)]:
+        raise UserError(
+            f"there is no column {quoted(unknown[0])}: there are {listed(frame.columns)}"
+        )
+    found = {column.name: column for column in _numbers(frame)}
+    return [
+        Column(name, told[name], "as you said")
+        if name in told
+        else found.get(name) or _other(name, frame[name])
+        for name in frame.columns
+    ]
+
+
+def _numbers(frame: pd.DataFrame) -> list[Column]:
+    """Columns of numbers, looked at all at once: one by one is slow for a wide table."""
+    numbers = frame.select_dtypes(["number", "bool"])
+    values = finite(numbers.to_numpy(float, na_value=np.nan))
+    gaps = np.isnan(values).sum(0)
+    low, high = (part(values, axis=0, initial=start) for part, start in _ENDS)
+    ordered = np.sort(values, axis=0)
+    counter = (
+        (gaps == 0) & (np.diff(ordered, axis=0) > 0).all(0) & (values == np.round(values)).all(0)
+    )
+    return [
+        _number(name, len(values), *facts)
+        for name, *facts in zip(numbers.columns, gaps, high - low, counter, strict=True)
+    ]
+
+
+_ENDS = ((np.nanmin, np.inf), (np.nanmax, -np.inf))
+
+
+def _number(name: Any, rows: int, gaps: int, span: float, counter: bool) -> Column:
+    if gaps == rows:
+        return Column(name, Kind.IGNORED, "empty")
+    if span == 0 and gaps == 0:
+        return Column(name, Kind.IGNORED, "the same in every row")
+    if counter and rows > 2 and (span == rows - 1 or _KEY.search(str(name))):
+        return Column(name, Kind.IGNORED, "numbers the rows: an id")
+    return Column(name, Kind.NUMBER, f"{gaps:,} missing" if gaps else "")
+
+
+def _other(name: Any, values: pd.Series) -> Column:
+    """A column that pandas did not read as numbers."""
+    known = values.dropna()
+    if pd.api.types.is_datetime64_any_dtype(values):
+        return Column(name, Kind.DATE) if known.nunique() > 1 else _idle(name, known)
+    words = known.astype(str)
+    levels = words.nunique()
+    if levels < 2 and len(known) in (0, len(values)):
+        return _idle(name, known)
+    numeric = pd.to_numeric(words, errors="coerce").notna()
+    if numeric.mean() > _MOSTLY and levels > 2:
+        return Column(name, Kind.NUMBER, f"{int((~numeric).sum()):,} cells are no numbers: missing")
+    if _dates(words).notna().mean() > _MOSTLY:
+        return Column(name, Kind.DATE)
+    if levels <= len(values) / 2:
+        return Column(name, Kind.CATEGORY, f"{levels:,} values")
+    if _is_text(words):
+        return Column(name, Kind.TEXT)
+    return Column(name, Kind.IGNORED, "nearly every value differs: an id")
+
+
+def _idle(name: Any, known: pd.Series) -> Column:
+    return Column(name, Kind.IGNORED, "the same in every row" if len(known) else "empty")
+
+
+def _is_text(words: pd.Series) -> bool:
+    """Several words, or at least words that come again in other rows."""
+    some = words.iloc[:_LOOKED_AT].str.lower().str.split()
+    count = some.str.len().mean()
+    distinct = len({word for row in some for word in row})
+    return bool(count >= 4 or (count >= 1.5 and distinct < 0.5 * count * len(some)))
+
+
+def _dates(words: pd.Series) -> pd.Series:
+    some = _numbered(words.iloc[:_LOOKED_AT])
+    if not some.str.fullmatch(_DATE).mean() > _MOSTLY:
+        return pd.Series([pd.NaT])
+    return dates_of(some)
+
+
+def dates_of(values: pd.Series) -> pd.Series:
+    """Points in time; where day and month cannot be told, 3.4. is in April and 3/4 in March."""
+    if pd.api.types.is_datetime64_any_dtype(values):
+        return values
+    words = _numbered(values.astype(str))
+    first = pd.to_numeric(words.str.extract(r"^(\d{1,2})[-/.]")[0], errors="coerce")
+    day_first = bool((first > 12).any()) or words.str.contains(r"^\d{1,2}\.").mean() > _MOSTLY
+    return pd.to_datetime(words, errors="coerce", format="mixed", dayfirst=day_first, utc=True)
+
+
+def _numbered(words: pd.Series) -> pd.Series:
+    """Dates with the month as a number.
+
+    >>> _numbered(pd.Series(["5. März 2023", "17 May 2024 10:30", "2024-05-17"])).tolist()
+    ['5.3.2023', '17.5.2024 10:30', '2024-05-17']
+    """
+
+    def point(match: re.Match[str]) -> str:
+        day, month, year, rest = match.groups()
+        return (
+            f"{day}.{number}.{year}{rest}" if (number := _MONTHS.get(month.lower())) else match[0]
+        )
+
+    return words.str.replace(_NAMED_DATE, point, regex=True)
+
+
+def finite(values: Array) -> Array:
+    """The numbers, with infinite and huge ones missing."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(values) < _LARGEST, values, np.nan)

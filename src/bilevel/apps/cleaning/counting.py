@@ -1,0 +1,141 @@
+"""How many labels are wrong, which of them to flag, and how sure that is.
+
+Without rows whose labels were checked, none of this can be known: a row that is hard to tell and a
+wrong label look the same. So nothing is stated about the share of wrong labels among the flagged
+then, and the interval of their number begins at zero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bilevel.apps.cleaning.columns import Array
+
+ENOUGH = 20  # checked rows from which an interval rests on them
+_SURE = 0.8  # of the flags' mean P(wrong) was true on the development tables
+_LEAST = 0.2  # a label that is wrong with less probability is not flagged
+_NORMAL = 1.645  # 90 %
+# Without trusted rows: what 9 of 10 settings of the development tables kept to
+# (docs/benchmarks/tables.md).
+_FACTOR, _OFFSET = 1.6, 0.04
+_SUREST, _BEYOND = 0.75, 0.04  # the surest quarter of each class; rows beyond their disagreement
+_HALF = 0.5  # of the flags must be wrong for all that is known
+FEW = 50  # trusted rows below which these hold the number of flags
+
+Interval = tuple[float, float, float]  # the least, the expected and the largest number
+
+
+def most_expected_f1(wrong: Array) -> Array:
+    """The flags with the greatest expected F1: max over j of 2 Σ_top j p / (j + Σ p).
+
+    >>> most_expected_f1(np.array([0.9, 0.1, 0.8, 0.0])).tolist()
+    [True, False, True, False]
+    """
+    p = np.sort(wrong)[::-1]
+    gain = 2 * np.cumsum(p) / (np.arange(1, len(p) + 1) + max(p.sum(), 1e-300))
+    return np.asarray((wrong >= p[gain.argmax()]) & (wrong > _LEAST))
+
+
+def the_worst(wrong: Array, number: int) -> Array:
+    """So many of the most suspicious rows."""
+    flags = np.zeros(len(wrong), bool)
+    flags[np.argsort(-wrong, kind="stable")[:number]] = True
+    return flags
+
+
+def most_by_sure_rows(probabilities: Array, given: Array) -> float:
+    """How many labels may be called wrong where none or few are known to be right.
+
+    Labels that go wrong at random go wrong in easy rows, too. So the surest quarter of each class
+    shows the rate; where these rows keep to their labels, what disagrees elsewhere is rather hard
+    to tell than wrong. Noise that keeps to the hard rows cannot be told from that, and is left a
+    small share.
+
+    >>> easy = np.array([[0.9, 0.1]] * 50 + [[0.1, 0.9]] * 50)
+    >>> most_by_sure_rows(easy, np.arange(100) // 50)
+    4.0
+    """
+    best, sure = probabilities.argmax(1), probabilities.max(1)
+    surest = np.zeros(len(given), bool)
+    for k in np.unique(best):
+        surest |= (best == k) & (sure >= np.quantile(sure[best == k], _SUREST))
+    return len(given) * float((best != given)[surest].mean() + _BEYOND)
+
+
+def share(hits: int, rows: int) -> Interval:
+    """Wilson's interval of a share, 90 %, and the share itself."""
+    z2, p = _NORMAL**2, hits / rows
+    centre = (p + z2 / (2 * rows)) / (1 + z2 / rows)
+    half = _NORMAL * np.sqrt(p * (1 - p) / rows + z2 / (4 * rows * rows)) / (1 + z2 / rows)
+    return max(float(centre - half), 0.0), p, min(float(centre + half), 1.0)
+
+
+def how_right(guesses: Array, right: Array) -> tuple[int, int, float, float] | None:
+    """Trusted rows, how many were guessed, and the interval of the share."""
+    if len(right) < ENOUGH:
+        return None
+    hits = int((guesses == right).sum())
+    low, _, high = share(hits, len(right))
+    return len(right), hits, low, high
+
+
+def how_precise(
+    flagged: int, wrong: Array, doubts: Array, trusted_doubts: Array
+) -> Interval | None:
+    """The share of the flags that is wrong: least, expected and largest (90 %).
+
+    A trusted row that would have been flagged is a false alarm. Their share, times the rows whose
+    labels are right, is the number of flags that are not wrong. None with too few trusted rows.
+    """
+    rows, trusted = len(doubts), len(trusted_doubts)
+    if trusted < ENOUGH or not flagged:
+        return None
+    last = np.sort(doubts)[-flagged]
+    false = share(int((trusted_doubts >= last).sum()), trusted)
+    right = rows - float(wrong.sum())
+    high, low = (float(np.clip(1 - right * false[i] / flagged, 0, 1)) for i in (0, 2))
+    expected = _SURE * float(np.sort(wrong)[-flagged:].mean())
+    return low, float(np.clip(expected, low, high)), high
+
+
+def held_back(
+    flags: int, wrong: Array, doubts: Array, trusted_doubts: Array
+) -> tuple[int, Interval | None]:
+    """As many flags as checked rows can bear, and how precise they are.
+
+    Where these say, with 90 % confidence, that most of the flags are false alarms, there are fewer:
+    the most suspicious ones, if any, of which half may be wrong.
+    """
+    for part in (1.0, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12, 0.08, 0.05):
+        number = round(part * flags)
+        precise = how_precise(number, wrong, doubts, trusted_doubts)
+        if precise is None or precise[2] >= _HALF:
+            return number, precise
+    return 0, None
+
+
+def how_many(
+    wrong: Array, given: Array, guesses: Array, trusted_guesses: Array, right: Array
+) -> Interval:
+    """The least, the expected and the largest number of wrong labels (90 %).
+
+    With accuracy a on trusted rows and agreement g with the given labels,
+    g = a (1 − rate) + (1 − a) rate/(K − 1); both shares have binomial errors. This supposes that
+    labels go wrong no more often where the guesses do: near a boundary they may, and the interval
+    is too low.
+    """
+    n, m, expected = len(given), len(right), float(wrong.sum())
+    if m < ENOUGH:
+        return 0.0, expected, min(expected * _FACTOR + _OFFSET * n, n)
+    classes = int(max(given.max(), right.max())) + 1
+    a, g = ((trusted_guesses == right).sum() + 1) / (m + 2), float((guesses == given).mean())
+    gain = max(a - (1 - a) / (classes - 1), 0.1)
+    rate, error = (a - g) / gain, np.sqrt(a * (1 - a) / m + g * (1 - g) / n) / gain
+    low, high = n * np.clip((rate - _NORMAL * error, rate + _NORMAL * error), 0, 1)
+    return min(float(low), expected), expected, max(float(high), expected)
+
+
+def by_audit(checked: int, wrong: int, rows: int, expected: float) -> Interval:
+    """The same, of rows of which a fair sample was checked: no model is needed for that."""
+    low, _, high = (rows * part for part in share(wrong, checked))
+    return low, float(np.clip(expected, low, high)), high

@@ -1,0 +1,257 @@
+"""Tables in files of the kinds that people have, read and written back."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sqlite3
+import warnings
+import zipfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bilevel.apps.cleaning.arrays import read_arrays
+from bilevel.apps.cleaning.sniffing import Style, first_lines, lines_above, read_numbers
+from bilevel.durable.regular import MOST_UNPACKED, check_archive, check_given, check_unpacked
+from bilevel.errors import UserError, listed, quoted, short
+
+_MOST_COLUMNS = 50_000
+_SMALL = 20_000_000  # bytes of a workbook in which merged cells are looked for
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the user says about a file; what is not said is found.
+
+    Args:
+        style: of a text file.
+        sheet: of a workbook.
+        table: of a database.
+    """
+
+    style: Style = field(default_factory=Style)
+    sheet: str | None = None
+    table: str | None = None
+
+
+@dataclass(frozen=True)
+class File:
+    """A table as it was written, and as it is understood.
+
+    Args:
+        path: where it is.
+        kind: its ending, e.g. ".csv" or ".csv.gz".
+        written: each cell as it stands in the file; text files have text only.
+        frame: the same with numbers and gaps where they are.
+        style: of a text file.
+        place: the sheet or table inside, if there is one.
+        above: how many lines above the header were left out.
+    """
+
+    path: Path
+    kind: str
+    written: pd.DataFrame
+    frame: pd.DataFrame
+    style: Style | None = None
+    place: str = ""
+    above: int = 0
+
+    @property
+    def words(self) -> str:
+        """What was found, for people."""
+        rows, columns = self.frame.shape
+        how = self.style.words if self.style else self.place
+        if self.above:
+            lines = "1 line" if self.above == 1 else f"{self.above} lines"
+            how += f"; {lines} above the header left out"
+        return f"{self.path}: {rows:,} rows, {columns:,} columns{'; ' + how if how else ''}"
+
+
+def read(path: Path, told: Told | None = None) -> File:
+    """A file of any known kind.
+
+    Raises:
+        UserError: no such file, an unknown kind, no rows, two columns of one name.
+    """
+    told = told or Told()
+    try:
+        check_given(path)
+        kind = _kind(path)
+        if kind in _ARCHIVES and zipfile.is_zipfile(path):
+            check_archive(path)
+        found = _READERS[kind](path, told)
+    except (UserError, MemoryError):
+        raise
+    except ImportError as error:
+        raise UserError(
+            f'{path} needs another package: pip install "bilevel[cli]" ({error})'
+        ) from error
+    except Exception as error:  # what the readers raise is theirs to choose
+        reason = short(" ".join(str(error).split()), 200)
+        raise UserError(f"{path} cannot be read as {path.suffix[1:]}: {reason}") from error
+    return _checked(replace(found, kind=kind))
+
+
+def _kind(path: Path) -> str:
+    name = path.name.lower()
+    for kind in sorted(_READERS, key=len, reverse=True):
+        if name.endswith(kind):
+            return kind
+    raise UserError(
+        f"{path} ends in {quoted(path.suffix)}: give a file that ends in {', '.join(_READERS)}"
+    )
+
+
+def _checked(file: File) -> File:
+    path = file.path
+    frame = file.frame.set_axis(file.frame.columns.map(str), axis=1)
+    unnamed = frame.columns.str.startswith("Unnamed: ")
+    used = np.asarray(~unnamed | frame.notna().any())
+    names = [f"column {j + 1}" if unnamed[j] else n for j, n in enumerate(frame.columns)]
+    frame = frame.set_axis(names, axis=1).loc[:, used]
+    if twice := sorted(set(frame.columns[frame.columns.duplicated()])):
+        raise UserError(f"{path} has more than one column named {quoted(twice[0])}: rename them")
+    if frame.empty:
+        raise UserError(f"{path} has a header but no rows")
+    index = pd.RangeIndex(1, len(frame) + 1)  # as people count, without the header
+    written = file.written.loc[:, used].set_axis(frame.columns, axis=1).set_axis(index)
+    return replace(file, frame=frame.set_axis(index), written=written)
+
+
+# Readers
+
+
+def _text(path: Path, told: Told) -> File:
+    return _of_text(path, path.read_bytes(), told)
+
+
+def _gzip(path: Path, told: Told) -> File:
+    with gzip.open(path) as packed:
+        content = packed.read(MOST_UNPACKED + 1)
+    check_unpacked(path, len(content))
+    return _of_text(path, content, told)
+
+
+def _zip(path: Path, told: Told) -> File:
+    with zipfile.ZipFile(path) as archive:
+        names = [n for n in archive.namelist() if not n.endswith("/") and "__MACOSX" not in n]
+        tables = [n for n in names if n.lower().endswith((".csv", ".tsv", ".txt"))]
+        if len(tables) != 1:
+            raise UserError(
+                f"{path} must hold one .csv, .tsv or .txt table, got {listed(names)}: unpack it"
+            )
+        found = _of_text(path, archive.read(tables[0]), told)
+    return replace(found, place=tables[0])
+
+
+def _of_text(path: Path, content: bytes, told: Told) -> File:
+    style = Style.of(content, told.style)
+    text = content.decode(style.encoding, errors="strict")
+    text = text.removeprefix("\ufeff")
+    above = lines_above(first_lines(text, style.separator))
+    columns = text.partition("\n")[0].count(style.separator) + 1
+    if columns > _MOST_COLUMNS:
+        raise UserError(
+            f"{path} has about {columns:,} columns; at most {_MOST_COLUMNS:,} can be cleaned"
+        )
+    header = pd.read_csv(
+        io.StringIO(text),
+        sep=style.separator,
+        header=None,
+        skiprows=above,
+        nrows=1,
+        dtype=str,
+        keep_default_na=False,
+    )
+    names = [name for name in header.iloc[0] if name]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UserError(f"{path} has more than one column named {quoted(twice)}: rename them")
+    options: dict[str, Any] = {"sep": style.separator, "index_col": False, "low_memory": False}
+    options["skiprows"] = above
+    with warnings.catch_warnings():
+        # Where the header names too few columns, a mistake would be hidden.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        written = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, **options)
+        frame = pd.read_csv(io.StringIO(text), **options)
+    frame, decimal = read_numbers(frame, written, style.decimal)
+    return File(path, "", written, frame, replace(style, decimal=decimal), above=above)
+
+
+def _excel(path: Path, told: Told) -> File:
+    with pd.ExcelFile(path) as book:
+        sheets = [str(name) for name in book.sheet_names]
+        sheet = told.sheet or sheets[0]
+        if sheet not in sheets:
+            raise UserError(f"{path} has no sheet {quoted(sheet)}: it has {listed(sheets)}")
+        first = pd.read_excel(book, sheet_name=sheet, header=None, nrows=20)
+        above = lines_above(first.astype(object).where(first.notna(), "").to_numpy().tolist())
+        where: dict[str, Any] = {"sheet_name": sheet, "header": above}
+        as_is: dict[str, Any] = {"dtype": object, "keep_default_na": False, "na_values": [""]}
+        frame, written = pd.read_excel(book, **where), pd.read_excel(book, **where, **as_is)
+    if path.stat().st_size < _SMALL:
+        _fill_merged(path, sheet, above, frame, written)
+    more = f" of {len(sheets)}; choose by --sheet" if len(sheets) > 1 else ""
+    return File(path, "", written, frame, place=f"sheet {quoted(sheet)}{more}", above=above)
+
+
+def _fill_merged(path: Path, sheet: str, above: int, *frames: pd.DataFrame) -> None:
+    """Cells that are merged over several rows have their value in each of them."""
+    from openpyxl import load_workbook
+
+    for area in load_workbook(path)[sheet].merged_cells.ranges:
+        top, left = area.min_row - above - 2, area.min_col - 1
+        if top >= 0 and area.max_row > area.min_row:
+            for frame in frames:
+                frame.iloc[top + 1 : area.max_row - above - 1, left] = frame.iloc[top, left]
+
+
+def _database(path: Path, told: Told) -> File:
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
+        found = base.execute("SELECT name, type FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")
+        kinds = {name: kind for name, kind in found if kind in ("table", "view")}
+        # A view is a program: it runs only if its name is given.
+        tables = [name for name, kind in kinds.items() if kind == "table"]
+        if told.table is None and len(tables) != 1:
+            raise UserError(f"{path} has the tables {listed(kinds)}: choose one with --table")
+        table = told.table or tables[0]
+        if table not in kinds:
+            raise UserError(f"{path} has no table {quoted(table)}: it has {listed(kinds)}")
+        doubled = table.replace('"', '""')
+        frame = pd.read_sql_query(f'SELECT * FROM "{doubled}"', base)
+    return File(path, "", frame, frame, place=f"table {quoted(table)}")
+
+
+def _lines(path: Path, _: Told) -> File:
+    frame = pd.read_json(path, lines=True, dtype=False)
+    nested = [name for name in frame if frame[name].map(type).isin((list, dict)).any()]
+    return _plain(path, frame.assign(**{name: frame[name].astype(str) for name in nested}))
+
+
+def _plain(path: Path, frame: pd.DataFrame) -> File:
+    return File(path, "", frame, frame)
+
+
+_ARCHIVES = (".zip", ".xlsx", ".npz")
+_READERS: dict[str, Callable[[Path, Told], File]] = {
+    ".csv": _text,
+    ".tsv": _text,
+    ".txt": _text,
+    ".gz": _gzip,
+    ".zip": _zip,
+    ".xlsx": _excel,
+    ".parquet": lambda path, _: _plain(path, pd.read_parquet(path)),
+    ".feather": lambda path, _: _plain(path, pd.read_feather(path)),
+    ".jsonl": _lines,
+    ".ndjson": _lines,
+    ".db": _database,
+    ".sqlite": _database,
+    ".sqlite3": _database,
+    ".npz": lambda path, _: _plain(path, read_arrays(path)),
+}

@@ -1,0 +1,273 @@
+"""Which labels are wrong where they are numbers: gross errors among ordinary ones.
+
+The same experts, each row judged by fits without its own value, in two rounds: the second learns
+from values that the first thinks wrong only as far as it believes them. A row's residual comes
+from one of two laws,
+
+    e ~ (1 − π) s(x) t_ν(0, σ) + π N(0, τ²)
+
+the first with tails as heavy as the residuals show, and a scale s(x) that other rows foretell; the
+second as wide as gross errors are. P(wrong) is the posterior of the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import nnls
+from scipy.stats import norm, t
+
+from bilevel.apps.cleaning.columns import Array, Column, recognise
+from bilevel.apps.cleaning.copies import copies_of
+from bilevel.apps.cleaning.counting import (
+    ENOUGH,
+    Interval,
+    held_back,
+    most_expected_f1,
+    share,
+    the_worst,
+)
+from bilevel.apps.cleaning.experts import (
+    Opinion,
+    Rows,
+    extra_trees,
+    kernel_ridge,
+    linear_ridge,
+    random_forest,
+)
+from bilevel.apps.cleaning.features import Encoder
+from bilevel.apps.cleaning.rounds import Progress, Stages
+
+_EXPERTS = (extra_trees, random_forest, kernel_ridge, linear_ridge)
+_FAR = 8.0  # robust scales beyond which a value teaches no more than that it is far
+_TAILS = (3.0, 6.0, 30.0)  # ν
+_EM, _RARE = 60, 9.0  # steps; the prior's rows without a gross error for one with it
+_WIDER = 3.0  # a gross error is at least so many times an ordinary one
+_INSIDE = 0.9  # of right values are in their interval
+_FACTOR, _OFFSET = 1.6, 0.02
+
+
+@dataclass(frozen=True)
+class NumberModel:
+    """The experts' mean as a model of new rows; it carries its own features."""
+
+    encoder: Encoder
+    experts: list[Any]
+    weights: Array
+    spread: Any
+    usual: float
+    centre: float
+    scale: float
+    reach: float
+
+    def values(self, table: pd.DataFrame) -> tuple[Array, Array]:
+        """The expected value of each row, and how far a right one may be off (90 %)."""
+        features = self.encoder.transform(table)
+        scores = np.column_stack([expert.scores(features)[:, 0] for expert in self.experts])
+        far = np.maximum(self.spread.scores(features)[:, 0], 0)
+        return self.centre + self.scale * scores @ self.weights, self.reach * _scales(
+            far, self.usual
+        )
+
+
+@dataclass(frozen=True)
+class NumberFindings:
+    """What is thought of each row's value.
+
+    Args:
+        columns: what each column was taken for.
+        wrong: P(the value is grossly wrong); 0 for trusted rows.
+        likely, low, high: the likely value, and where 90 % of right ones are.
+        flagged: the rows with the greatest expected F1.
+        trusted: the rows that were given as right.
+        count, precision: as of `Findings`.
+        checked: trusted rows, how many of them are inside of their interval, and the 90 % interval
+            of that share; None with fewer than 20.
+        model: of new rows.
+        judged: the rows that have a value; None: all.
+    """
+
+    columns: list[Column]
+    wrong: Array
+    likely: Array
+    low: Array
+    high: Array
+    flagged: Array
+    trusted: Array
+    count: Interval
+    precision: Interval | None
+    checked: tuple[int, int, float, float] | None
+    model: NumberModel
+    judged: Array | None = None
+    blind: bool = False
+
+    @property
+    def doubtful(self) -> Array:
+        """The rows that are judged."""
+        return ~self.trusted if self.judged is None else self.judged & ~self.trusted
+
+
+class _Fit(NamedTuple):
+    """Opinions, their weights, and the two laws' verdict on each row as if all were doubtful."""
+
+    opinions: list[Opinion]
+    weights: Array
+    expected: Array
+    wrong: Array
+    spread: Opinion
+    reach: float  # of the interval, in scales s
+
+
+def find_wrong_numbers(
+    table: Any,
+    values: Any,
+    *,
+    trusted: Any = None,
+    fair: Any = None,
+    columns: list[Column] | None = None,
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: Progress = lambda *_: None,
+) -> NumberFindings:
+    """Judge every value of a column of numbers by the rest of the table.
+
+    Args:
+        table: a DataFrame of numbers, categories, dates and free text, with gaps; or an array.
+        values: one for each row.
+        trusted, fair, columns, seed, jobs, progress: as of `find_wrong_labels`.
+
+    Example:
+        >>> random = np.random.default_rng(0)
+        >>> size = random.uniform(1, 3, 200)
+        >>> price = 10 * size + random.normal(size=200)
+        >>> price[:10] *= 10
+        >>> found = find_wrong_numbers(pd.DataFrame({"size": size}), price)
+        >>> np.flatnonzero(found.flagged).tolist()
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+    frame = table if isinstance(table, pd.DataFrame) else pd.DataFrame(np.asarray(table))
+    given = np.asarray(values, float)
+    mask = np.zeros(len(frame), bool) if trusted is None else np.asarray(trusted, bool)
+    columns = columns or recognise(frame)
+    stages = Stages(progress, 2 + 2 * len(_EXPERTS))
+    stages("reading the columns")
+    encoder = Encoder.fit(frame, columns, seed)
+    copies, first, copy_of = copies_of(frame, encoder)
+    centre = float(np.median(given))
+    scale = float(np.median(np.abs(given - centre))) * 1.4826 or float(given.std()) or 1.0
+    z = (given - centre) / scale
+    features = encoder.transform(frame.iloc[first])
+    fold = np.zeros(len(copies), int)
+    data = Rows(features, np.zeros((0, 1)), copies, fold, np.arange(len(copies)), seed, jobs)
+    look = _Look(data, copy_of, z, mask, stages)
+    before = look.fit(np.clip(z, -_FAR, _FAR), np.zeros(len(z)), "first")
+    belief = np.where(mask, 0, before.wrong)
+    now = look.fit(belief * before.expected + (1 - belief) * z, belief, "second")
+    stages("done")
+    doubtful, known = ~mask, mask if fair is None else mask & np.asarray(fair, bool)
+    wrong = np.where(mask, 0, now.wrong)
+    flags = int(most_expected_f1(wrong[doubtful]).sum())
+    likely, far = centre + scale * now.expected, now.reach * scale * look.scales(now.spread)
+    model = NumberModel(
+        encoder,
+        [opinion.model for opinion in now.opinions],
+        now.weights,
+        now.spread.model,
+        look.usual(now.spread),
+        centre,
+        scale,
+        now.reach * scale,
+    )
+    doubts = before.wrong
+    flags, precise = held_back(flags, wrong[doubtful], doubts[doubtful], doubts[known])
+    total, rows = float(wrong.sum()), int(doubtful.sum())
+    low = 0.0 if precise is None else min(flags * precise[0], total)
+    checked = None
+    if known.sum() >= ENOUGH:
+        hits = int((np.abs(given - likely) <= far)[known].sum())
+        ends = share(hits, int(known.sum()))
+        checked = int(known.sum()), hits, ends[0], ends[2]
+    return NumberFindings(
+        columns=columns,
+        wrong=wrong,
+        likely=likely,
+        low=likely - far,
+        high=likely + far,
+        flagged=the_worst(wrong, flags),
+        trusted=mask,
+        count=(low, total, min(_FACTOR * total + _OFFSET * rows, rows)),
+        precision=precise,
+        checked=checked,
+        model=model,
+    )
+
+
+class _Look:
+    """One round: experts, their weights, the laws of the residuals."""
+
+    def __init__(self, data: Rows, copy_of: Array, z: Array, trusted: Array, say: Stages) -> None:
+        self._data, self._copy_of, self._z, self._trusted = data, copy_of, z, trusted
+        self._stages = say
+
+    def _on(self, values: Array) -> Rows:
+        total = np.bincount(self._copy_of, values, len(self._data.weight))
+        return self._data._replace(Q=(total / self._data.weight)[:, None])
+
+    def fit(self, target: Array, doubt: Array, name: str) -> _Fit:
+        opinions, data = [], self._on(target)
+        for expert in _EXPERTS:
+            self._stages(f"{name} look: {expert.__name__.replace('_', ' ')}")
+            opinions.append(expert(data))
+        scores = np.column_stack([opinion.scores[self._copy_of, 0] for opinion in opinions])
+        root = np.sqrt(1 - doubt) + 1e-3
+        weights = nnls(root[:, None] * scores, root * target)[0]
+        if not weights.any():
+            weights = np.full(len(opinions), 1 / len(opinions))
+        expected = scores @ weights
+        error = self._z - expected
+        spread = extra_trees(self._on(np.minimum(np.abs(error), 4 * np.median(np.abs(error)))))
+        scale = self.scales(spread)
+        wrong = _two_laws(error, scale, self._trusted)
+        sure = np.where(self._trusted, 1, 1 - wrong)
+        order = np.argsort(off := np.abs(error) / scale)
+        reach = off[order][np.searchsorted(np.cumsum(sure[order]), _INSIDE * sure.sum())]
+        return _Fit(opinions, weights, expected, wrong, spread, float(reach))
+
+    def scales(self, spread: Opinion) -> Array:
+        """s(x) of each row: what other rows foretell, drawn half-way to what is usual."""
+        far = np.maximum(spread.scores[self._copy_of, 0], 0)
+        return _scales(far, self.usual(spread))
+
+    def usual(self, spread: Opinion) -> float:
+        """The median of what is foretold."""
+        return float(np.median(np.maximum(spread.scores[self._copy_of, 0], 0)))
+
+
+def _scales(far: Array, usual: float) -> Array:
+    return np.asarray(np.sqrt(far * usual) + 1e-9)
+
+
+def _two_laws(error: Array, scale: Array, trusted: Array) -> Array:
+    """P(the error is gross) of each row, as if it were doubtful; by EM, the best of the tails."""
+    best, wrong = -np.inf, np.zeros(len(error))
+    usual = 1.4826 * float(np.median(np.abs(error / scale)))
+    for tail in _TAILS:
+        share_, sigma, wide = 0.05, usual, 10 * float(np.median(np.abs(error))) + 1e-9
+        for _ in range(_EM):
+            plain = t.pdf(error / (sigma * scale), tail) / (sigma * scale) + 1e-300
+            gross = norm.pdf(error, 0, wide) + 1e-300
+            p = share_ * gross / (share_ * gross + (1 - share_) * plain)
+            mine = np.where(trusted, 0, p)
+            share_ = mine.sum() / ((~trusted).sum() + _RARE)
+            # The t law as a normal one of random scale: rows far out count less.
+            heavy = (1 - mine) * (tail + 1) / (tail + (error / (sigma * scale)) ** 2)
+            sigma = np.sqrt((heavy * (error / scale) ** 2).sum() / (1 - mine).sum()) + 1e-9
+            least = _WIDER * sigma * float(np.median(scale))
+            wide = max(np.sqrt((mine * error**2).sum() / max(mine.sum(), 1e-9)), least)
+        mixed = np.where(trusted, plain, share_ * gross + (1 - share_) * plain)
+        if (fit := float(np.log(mixed).sum())) > best:
+            best, wrong = fit, p
+    return wrong

@@ -1,0 +1,143 @@
+"""How a text file writes its table: encoding, separator, and the comma in its numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from bilevel.errors import UserError, quoted
+
+_SAMPLE = 1 << 16
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_ORNAMENTS = r"[€$£¥%\s\u00a0\u202f']"  # of prices, shares and Swiss thousands
+_DECIMAL_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+")
+_THOUSANDS_COMMA = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+_THOUSANDS_POINT = re.compile(r"[-+]?\d{1,3}(\.\d{3})*")
+_MOSTLY = 0.8
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a file is written; what the user does not say is found.
+
+    >>> Style.of("größe;preis\\n1,5;2\\n".encode("cp1252"))
+    Style(encoding='cp1252', separator=';', decimal='')
+    """
+
+    encoding: str = ""
+    separator: str = ""
+    decimal: str = ""
+
+    @staticmethod
+    def of(content: bytes, told: Style | None = None) -> Style:
+        told = told or Style()
+        encoding = told.encoding or _encoding(content)
+        try:
+            text = content[: 4 * _SAMPLE].decode(encoding, errors="ignore")
+        except LookupError:
+            raise UserError(
+                f"there is no encoding {quoted(encoding)}: try utf-8, cp1252 or utf-16"
+            ) from None
+        return Style(encoding, told.separator or _separator(text), told.decimal)
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        written = _SEPARATORS.get(self.separator, quoted(self.separator))
+        comma = ", decimal commas" if self.decimal == "," else ""
+        return f"{self.encoding.removesuffix('-sig').upper()}, separated by {written}{comma}"
+
+
+def _encoding(content: bytes) -> str:
+    for mark, name in _MARKS.items():
+        if content.startswith(mark):
+            return name
+    head = content[:_SAMPLE]
+    if len(head) > 3 and head[1::2].count(0) > 0.4 * len(head) / 2:
+        return "utf-16-le"
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
+
+
+def _separator(text: str) -> str:
+    """The one by which the first lines have the same number of columns, more than one."""
+    best = (0.0, 0, ",")
+    for separator in _SEPARATORS:
+        lines = first_lines(text, separator)
+        # The last may have been cut off.
+        counts = Counter(len(line) for line in (lines[:-1] if len(lines) > 2 else lines) if line)
+        columns, times = counts.most_common(1)[0] if counts else (1, 0)
+        if columns > 1:
+            best = max(
+                best, (times / counts.total(), columns, separator), key=lambda found: found[:2]
+            )
+    return best[2]
+
+
+def lines_above(rows: list[list[Any]]) -> int:
+    """How many lines stand above the header: titles, dates of an export, empty ones.
+
+    >>> rows = [["Orders of 2024", "", ""], [], ["a", "b", "c"], ["1", "", "3"], ["4", "5", "6"]]
+    >>> lines_above(rows)
+    2
+    """
+    filled = [sum(str(cell).strip() != "" for cell in row) for row in rows]
+    usual = max(Counter(filled).most_common(1)[0][0], max(filled) / 2) if filled else 0
+    return next((j for j, count in enumerate(filled) if count > usual / 2), 0)
+
+
+def first_lines(text: str, separator: str, lines: int = 20) -> list[list[str]]:
+    """The cells of the first lines."""
+    try:
+        return list(itertools.islice(csv.reader(io.StringIO(text), delimiter=separator), lines))
+    except csv.Error:  # a cell without end
+        return []
+
+
+def read_numbers(frame: pd.DataFrame, raw: pd.DataFrame, decimal: str) -> tuple[pd.DataFrame, str]:
+    """The frame with numbers where a column holds them in another spelling, and the decimal sign.
+
+    1.234,50 and 1,234.50, 12 %, € 5: pandas leaves these as text. "1,234" is a thousand, unless
+    another column shows that commas are decimal.
+    """
+    texts = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name].dtype)]
+    plain: dict[Any, pd.Series] = {}
+    for name in texts:
+        bare = frame[name].dropna().astype(str).str.replace(_ORNAMENTS, "", regex=True)
+        if len(bare) and bare.iloc[:200].str.fullmatch(r"[-+]?[\d.,]*\d").mean() > _MOSTLY:
+            plain[name] = bare
+    if not decimal:
+        decimal = "," if any(_shows_decimal_comma(bare) for bare in plain.values()) else "."
+    read = {name: _numbers(bare, decimal) for name, bare in plain.items()}
+    if decimal == ",":  # pandas has read 1.234 as little more than one
+        for name in set(frame.columns) - set(texts):
+            words = raw[name][raw[name] != ""]
+            if frame[name].dtype.kind == "f" and words.str.fullmatch(_THOUSANDS_POINT).all():
+                read[name] = _numbers(words, decimal)
+    fitting = {n: v.reindex(frame.index) for n, v in read.items() if v.notna().mean() > _MOSTLY}
+    return frame.assign(**fitting), decimal
+
+
+def _shows_decimal_comma(bare: pd.Series) -> bool:
+    decimal, thousands = (bare.str.fullmatch(form) for form in (_DECIMAL_COMMA, _THOUSANDS_COMMA))
+    return bool((decimal & ~thousands).mean() > 1 - _MOSTLY)
+
+
+def _numbers(bare: pd.Series, decimal: str) -> pd.Series:
+    """What is well written as a number, and gaps elsewhere: 03.04.2024 is none."""
+    thousands = "." if decimal == "," else ","
+    form = rf"[-+]?(\d+|\d{{1,3}}(\{thousands}\d{{3}})+)(\{decimal}\d+)?"
+    words = bare.where(bare.str.fullmatch(form))
+    words = words.str.replace(thousands, "", regex=False).str.replace(decimal, ".", regex=False)
+    return pd.to_numeric(words, errors="coerce")

@@ -1,0 +1,72 @@
+"""`bilevel bench`: methods against the clock on the field's problems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bilevel.cli.options import MOST_SEEDS, folder, optional
+
+_EPILOG = """
+**Examples**
+
+`bilevel bench --list` names the problems.
+
+`bilevel bench ijcnn1 --methods saba,soba,aid-bio --seconds 8 --seeds 3`
+
+`bilevel bench quadratics --methods saba --seconds 1` takes a few seconds.
+"""
+_METHODS = "Names of methods, with commas; NAME:published takes the field's tuned numbers."
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=_EPILOG)(bench)
+
+
+def bench(
+    problem: Annotated[str | None, typer.Argument(help="A problem of --list.")] = None,
+    more: Annotated[list[str] | None, typer.Argument(help="More methods.", hidden=True)] = None,
+    methods: Annotated[str, optional(_METHODS, "NAMES")] = "saba,soba,stocbio,aid-bio",
+    seconds: Annotated[float, typer.Option(help="Of the processor, for each run.", min=0.01)] = 8.0,
+    seeds: Annotated[int, typer.Option(help="Run seeds 0 to N − 1.", min=1, max=MOST_SEEDS)] = 3,
+    output: Annotated[
+        Path | None, folder("The folder for the results. \\[default: out/bench-PROBLEM]")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Name the problems and stop.")] = False,
+) -> None:
+    """Compare methods on one of the field's problems, against seconds and against samples.
+
+    Each run goes on for the given seconds of the processor, evaluation excluded; what is compiled
+    at first use is shown apart. Writes report.html (curves, medians over the seeds and their
+    range), table.md and every run's metrics to the output folder. The same command again goes on
+    where it was interrupted, and adds methods and seeds.
+    """
+    from bilevel.cli.bars import RunsBar
+    from bilevel.cli.typed import told_if_interrupted, typed
+    from bilevel.datasets.field_problems import benchmarks
+    from bilevel.durable.files import write_text
+    from bilevel.durable.interruption import raising
+    from bilevel.errors import UserError
+    from bilevel.lab.bench.job import Bench, run
+    from bilevel.lab.bench.page import lines, table, write_page
+    from bilevel.lab.text_table import aligned
+
+    if list_:
+        typer.echo("\n".join(benchmarks()))
+        return
+    if problem is None:
+        raise UserError(f"name a problem: one of {', '.join(benchmarks())}")
+    place = output or Path("out") / f"bench-{problem}"
+    # `--methods soba saba`, with blanks, leaves the second as an argument of its own.
+    names = [name for given in (methods, *(more or [])) for name in given.split(",") if name]
+    what = Bench(problem, tuple(names), seconds, seeds)
+    kept = f": all that was measured is in {place}; the same command goes on"
+    with told_if_interrupted(kept), raising(), RunsBar("runs") as bar:
+        curves = run(what, place, bar)
+    found = table(what, curves, place)
+    text = aligned(lines(found))
+    write_text(place / "table.md", f"{found.caption}\n\n{text}\n\n{found.note}\n")
+    write_page(place / "report.html", what, curves, found, typed())
+    typer.echo(f"{found.caption}\n\n{text}\n\nreport: {place / 'report.html'}")

@@ -1,0 +1,65 @@
+"""`bilevel init`: a small program to start from."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bilevel.cli.options import optional
+from bilevel.errors import UserError
+
+TEMPLATES = Path(__file__).parents[1] / "templates"
+_EPILOG = """
+**Examples**
+
+`bilevel init cleaning`, then `python cleaning.py`
+
+`bilevel init comparison -o mine.toml`, then `bilevel run mine.toml` and `bilevel report out/mine`
+"""
+
+
+class Kind(StrEnum):
+    """What the program is about."""
+
+    CLEANING = "cleaning"
+    PENALTIES = "penalties"
+    NETWORK = "network"
+    COMPARISON = "comparison"
+
+
+_NEXT = {
+    ".py": "run it: python {file}",
+    ".toml": "run it: bilevel run {file}; then draw it: bilevel report out/comparison",
+}
+_OUTPUT = "The file to write. \\[default: KIND.py, or comparison.toml]"
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=_EPILOG)(init)
+
+
+def init(
+    kind: Annotated[Kind, typer.Argument(help="What it is about.", show_default=False)],
+    output: Annotated[Path | None, optional(_OUTPUT, "FILE", "--output", "-o")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+) -> None:
+    """Write a small commented program that runs at once, to put your own data into.
+
+    - **cleaning**: a table with doubtful labels;
+
+    - **penalties**: one penalty for each feature of a classifier;
+
+    - **network**: a network trained on noisy rows, which another network weighs;
+
+    - **comparison**: methods against each other, as a TOML file for `bilevel run`.
+    """
+    source = next(TEMPLATES.glob(f"{kind}.*"))
+    suffix = source.suffixes[0]
+    file = output or Path(f"{kind}{suffix}")
+    if file.exists() and not force:
+        raise UserError(f"{file} exists already: name another file with -o, or give --force")
+    file.write_text(source.read_text("utf-8"), encoding="utf-8")
+    typer.echo(f"written: {file}\n{_NEXT[suffix].format(file=file)}")

@@ -1,0 +1,42 @@
+"""`bilevel predict`: label new rows by a model that `bilevel clean` wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bilevel.cli.options import argument, must_exist, optional
+from bilevel.durable.regular import check_given
+
+_MODEL = "The model.npz that `bilevel clean` wrote."
+_TABLE = "A table with the columns that the model was made from."
+_OUTPUT = "The file to write; its ending says of which kind. By default predicted.csv."
+
+_EPILOG = """
+**Examples**
+
+`bilevel predict cleaned/model.npz new.csv`
+
+`bilevel predict cleaned/model.npz new.xlsx -o labelled.xlsx --force`
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=_EPILOG)(predict)
+
+
+def predict(
+    model: Annotated[Path, argument(_MODEL, "MODEL")],
+    table: Annotated[Path, argument(_TABLE, "TABLE")],
+    output: Annotated[Path, optional(_OUTPUT, "FILE", "--output", "-o")] = Path("predicted.csv"),
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+) -> None:
+    """Label new rows: your table, with the predicted label and its probability as new columns."""
+    must_exist(model, "name the model.npz that `bilevel clean` wrote")
+    check_given(table)
+    from bilevel.apps.cleaning.prediction import write_predictions
+
+    rows = write_predictions(model, table, output, force)
+    typer.echo(f"{rows:,} rows labelled: {output}")

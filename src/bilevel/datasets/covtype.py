@@ -1,0 +1,72 @@
+"""Covertype: 581,012 patches of forest, 7 kinds of cover (Blackard & Dean, 1999)."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bilevel.datasets.download import download
+from bilevel.datasets.origin import BarFor
+from bilevel.datasets.tables import Dataset, TableOrigin
+from bilevel.errors import UserError
+
+_URL = "https://ndownloader.figshare.com/files/5976039"
+_CHECKSUM = "sha256:614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Covtype(TableOrigin):
+    """UCI's file as scikit-learn gets it: a row a line, 54 numbers and a label from 1.
+
+    UCI's training and validation rows come first; the others are the test rows.
+    """
+
+    def files(self, root: Path) -> list[Path]:
+        return [root / self.name / "covtype.data.gz"]
+
+    def download(self, root: Path, progress: BarFor | None) -> None:
+        file = self.files(root)[0]
+        try:
+            download(_URL, _CHECKSUM, file, progress(file.name) if progress else None)
+        except OSError as error:
+            raise UserError(
+                f"{self.name}: could not download {_URL}: {error}\n"
+                f"Get it by other means, also as covtype.data.gz of the UCI repository, and put it "
+                f"there as {file}\nor set BILEVEL_DATA to a folder whose subfolder {self.name} has "
+                "it."
+            ) from error
+
+    def read(self, root: Path) -> Dataset:
+        file = self.files(root)[0]
+        try:
+            with gzip.open(file, "rt", encoding="ascii") as lines:
+                table = np.loadtxt(lines, np.float32, delimiter=",", ndmin=2)
+        except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
+            raise UserError(f"{file} is not a whole table of numbers: {error}") from error
+        X, labels = np.ascontiguousarray(table[:, :-1]), table[:, -1].astype(np.int64) - 1
+        k = self.train_rows
+        return Dataset(self.name, (X[:k], labels[:k]), (X[k:], labels[k:]), self.class_names)
+
+
+covtype = Covtype(
+    name="covtype",
+    train_rows=15_120,
+    test_rows=565_892,
+    features=54,
+    class_names=(
+        "spruce/fir",
+        "lodgepole pine",
+        "ponderosa pine",
+        "cottonwood/willow",
+        "aspen",
+        "douglas fir",
+        "krummholz",
+    ),
+    source="https://archive.ics.uci.edu/dataset/31/covertype, by figshare",
+    licence="CC BY 4.0",
+    download_bytes=11_240_707,
+)

@@ -1,0 +1,1 @@
+"""Methods against the clock on the field's problems: `bilevel bench`."""

@@ -1,0 +1,1 @@
+"""The design claims inside the paper's methods, measured where the truth is known."""

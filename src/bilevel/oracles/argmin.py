@@ -1,0 +1,140 @@
+"""A differentiable argmin: y*(x) with an implicit gradient to x, of any order.
+
+y*(x) solves ∇y g(x, y) = 0, so that a covector r of y* is the covector −(∂∇y g/∂x)' H⁻¹ r of x,
+with H = ∇²y g. The solve H⁻¹ r is a function of its own, whose derivative is another solve; so the
+derivative can be differentiated again, and argmins can be nested. Automatic differentiation is
+called here and in `oracles/autograd.py`, nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bilevel.oracles.twice import refuse_compiled
+
+# inner(y, *x); what minimises it from a y over x; what solves H v = r by products with H.
+Function = Callable[..., Tensor]
+Minimise = Callable[[Function, Tensor, Sequence[Tensor]], Tensor]
+Solve = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
+
+
+def argmin(
+    inner: Function, y0: Tensor, x: Sequence[Tensor], minimise: Minimise, solve: Solve
+) -> Tensor:
+    """argmin_y inner(y, *x), differentiable by x. What `inner` closes over has no derivative."""
+    found: Tensor = _Argmin.apply(inner, minimise, solve, y0, *x)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Argmin(torch.autograd.Function):
+    @staticmethod
+    def forward(inner: Any, minimise: Any, solve: Any, y0: Any, *x: Any) -> Any:
+        return minimise(inner, y0.detach(), [part.detach() for part in x])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.inner, _, ctx.solve, _, *x = inputs
+        ctx.save_for_backward(output, *x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        y, *x = ctx.saved_tensors  # y with its graph: a second derivative comes through here again
+        _, *found = _implicit(ctx, grads[0], y, x, lambda slope, y: slope, by_y=False)
+        return None, None, None, None, *found
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: Any, inner: Any, minimise: Any, solve: Any, y0: Any, *x: Any
+    ) -> Any:
+        y0 = _batched(y0, in_dims[3], info)
+        return _Argmin.apply(_rows(inner, in_dims), minimise, solve, y0, *x), 0  # type: ignore[no-untyped-call]
+
+
+class _Solve(torch.autograd.Function):
+    """v with ∇²y g(x, y) v = r."""
+
+    @staticmethod
+    def forward(inner: Any, solve: Any, r: Any, y: Any, *x: Any) -> Any:
+        with torch.enable_grad():
+            y = y.detach().requires_grad_()
+            value = inner(y, *(p.detach() for p in x))
+            refuse_compiled(value)
+            slope = torch.autograd.grad(value, y, create_graph=True)[0]
+
+        def product(v: Tensor) -> Tensor:
+            return _derivatives(slope, [y], v.view_as(y), retain_graph=True)[0].reshape(-1)
+
+        return solve(product, r.reshape(-1)).view_as(y)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.inner, ctx.solve, _, *points = inputs
+        ctx.save_for_backward(output, *points)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        v, y, *x = ctx.saved_tensors
+
+        def product(slope: Tensor, y: Tensor) -> Tensor:
+            return _derivatives(slope, [y], v, create_graph=True)[0]
+
+        return None, None, *_implicit(ctx, grads[0], y, x, product, by_y=True)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, inner: Any, solve: Any, r: Any, y: Any, *x: Any) -> Any:
+        r, y = _batched(r, in_dims[2], info), _batched(y, in_dims[3], info)
+        return _Solve.apply(_rows(inner, in_dims), solve, r, y, *x), 0  # type: ignore[no-untyped-call]
+
+
+def _implicit(
+    ctx: Any,
+    r: Tensor,
+    y: Tensor,
+    x: Sequence[Tensor],
+    residual: Callable[[Tensor, Tensor], Tensor],
+    by_y: bool,
+) -> tuple[Any, ...]:
+    """H⁻¹r, and −(∂residual)' H⁻¹r by y if asked and by x; to be differentiated again."""
+    again, needed = torch.is_grad_enabled(), ctx.needs_input_grad[4:]
+    u: Tensor = _Solve.apply(ctx.inner, ctx.solve, r, y, *x)  # type: ignore[no-untyped-call]
+    with torch.enable_grad():
+        y, x = _alias(y), [_alias(p) if n else p for p, n in zip(x, needed, strict=True)]
+        wanted = [y] * by_y + [p for p, n in zip(x, needed, strict=True) if n]
+        slope = torch.autograd.grad(ctx.inner(y, *x), y, create_graph=True)[0]
+        found = iter(_derivatives(residual(slope, y), wanted, -u, create_graph=again))
+    of_y = [next(found) for _ in range(by_y)]
+    return u, *of_y, *(next(found) if n else None for n in needed)
+
+
+def _derivatives(
+    value: Tensor, variables: list[Tensor], v: Tensor, **how: bool
+) -> Sequence[Tensor]:
+    if not value.requires_grad:
+        return [torch.zeros_like(variable) for variable in variables]
+    return torch.autograd.grad(value, variables, v, materialize_grads=True, **how)
+
+
+def _alias(tensor: Tensor) -> Tensor:
+    """Another node for the same tensor: derivatives by it stop there, its graph goes on."""
+    other = tensor.view_as(tensor)
+    return other if other.requires_grad else other.detach().requires_grad_()
+
+
+def _rows(inner: Function, dims: Sequence[Any]) -> Function:
+    """A batch of problems is one separable problem."""
+
+    def together(y: Tensor, *x: Tensor) -> Tensor:
+        total: Tensor = torch.func.vmap(inner, (0, *dims[4:]))(y, *x).sum()
+        return total
+
+    return together
+
+
+def _batched(tensor: Tensor, dim: int | None, info: Any) -> Tensor:
+    if dim is None:
+        return tensor.expand(info.batch_size, *tensor.shape).clone()
+    return tensor.movedim(dim, 0)

@@ -1,0 +1,88 @@
+"""Losses of a program of one's own: functions of no argument, of tensors that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bilevel.problem.chance import Chance
+from bilevel.problem.draws import Draw, Moment
+from bilevel.problem.losses import Losses
+from bilevel.problem.networks import Buffers
+from bilevel.problem.structure import Structure
+
+
+class Closures(Losses):
+    """f and g at the values that their tensors have now.
+
+    At another y, as differences ask for, the numbers are put into the tensors; `restore` brings
+    back those of before.
+
+    Args:
+        outer, inner: the losses.
+        xs, ys: the tensors that they use.
+        again: whether the losses are called at several y, and are to draw the same there.
+    """
+
+    y_structure: _Held
+
+    def __init__(
+        self,
+        outer: Callable[[], Tensor],
+        inner: Callable[[], Tensor],
+        xs: Sequence[Tensor],
+        ys: Sequence[Tensor],
+        again: bool = False,
+    ) -> None:
+        self.x_structure, self.y_structure = _Held("x", xs), _Held("y", ys)
+        self.x0, self.y0 = self.x_structure.flatten(list(xs)), self.y_structure.flatten(list(ys))
+        self.outer, self.inner = lambda x, y: outer(), lambda x, y: inner()
+        self.outer_data = self.inner_data = self.networks = None
+        self.dtype, self.device = self.y_structure.dtype, self.y_structure.device
+        self.buffers, self._modules = {}, []
+        self.chance = Chance(self.device, ["torch"] * again)
+        # From the caller's generator, as the losses would draw: another mask in each call.
+        seed = int(torch.randint(2**31, ())) if again else 0
+        self.moment = Moment(seed, 0, {})
+
+    def call(
+        self, name: str, xs: Sequence[Tensor], ys: Sequence[Tensor], draw: Draw
+    ) -> tuple[Any, Buffers]:
+        self.y_structure.put(ys)
+        return super().call(name, xs, ys, draw)
+
+    def restore(self) -> None:
+        """The numbers of y as they were."""
+        self.y_structure.put(self.y_structure.views(self.y0))
+
+
+class _Held(Structure):
+    """Whose leaves are the user's own tensors, not views of a vector."""
+
+    def __init__(self, name: str, tensors: Sequence[Tensor]) -> None:
+        wrong = [t for t in tensors if not (isinstance(t, Tensor) and t.requires_grad)]
+        if wrong or not tensors:
+            raise ValueError(
+                f"{name} must be a list of tensors that require a gradient, such as parameters; "
+                f"{len(wrong)} of {len(tensors)} are not"
+            )
+        super().__init__(name, list(tensors))
+        self._tensors = list(tensors)
+
+    def leaves(self, flat: Tensor) -> list[Tensor]:
+        self.put(self.views(flat))
+        return self._tensors
+
+    def put(self, parts: Sequence[Tensor]) -> None:
+        """These numbers into the tensors; nothing is written where they are there already."""
+        if self._is_here(parts):
+            return
+        for tensor, part in zip(self._tensors, parts, strict=True):
+            tensor.data.copy_(part.detach())
+
+    def _is_here(self, parts: Sequence[Tensor]) -> bool:
+        # Bits, not nearness: differences move by little.
+        return all(torch.equal(t, part) for t, part in zip(self._tensors, parts, strict=True))

@@ -1,0 +1,262 @@
+"""Streams: data that come batch after batch, from a DataLoader, an iterable or a generator.
+
+A batch is known by its number alone, so that a resumed run goes on with the batch that would have
+come, whatever the number of workers. Of a map-style Dataset the number gives the epoch and the
+place in it, the epoch its order, and (epoch, row) what is drawn while the row is made. Of what can
+only be gone through, all earlier batches are read again, with the same draws.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from bilevel.errors import UserError
+from bilevel.problem.chance import Chance, key
+from bilevel.problem.sources import Batch, Rows, Source, as_source
+
+_FAST = ("torch", "random")  # generators that take little time to seed
+_ALL = ("torch", "random", "numpy")
+_TRIED = 4  # rows, to see whether they are drawn with numpy's generator
+
+
+def as_data(name: str, data: Any) -> Source:
+    """A stream, or rows by number."""
+    if isinstance(data, DataLoader):
+        by_number = not isinstance(data.dataset, IterableDataset)
+        return NumberedStream(name, data) if by_number else _of_loader(name, data)
+    if isinstance(data, IterableDataset):
+        return _of_loader(name, DataLoader(data, batch_size=None))
+    if callable(data) and not hasattr(data, "__getitem__") and not isinstance(data, Source):
+        return ReadStream(name, data, lambda epoch, seed: iter(data()))
+    return as_source(name, data)
+
+
+class Stream(Source):
+    """Batch after batch, endlessly; each process of several takes its own."""
+
+    is_fixed, is_stream = False, True
+
+    def __init__(self, name: str, made_of: Any) -> None:
+        self.name, self._made_of = name, made_of
+        self._rank, self._size = 0, 1
+        self._last: tuple[tuple[int, int], Batch] | None = None
+
+    def __len__(self) -> int:
+        raise TypeError(f"{self.name} is a stream, whose rows cannot be counted")
+
+    def rows(self, rows: Rows) -> Any:
+        raise ValueError(
+            f"rows of {self.name} were asked for by number, but it is a stream: give a map-style "
+            "Dataset or tensors in its place"
+        )
+
+    def made_of(self) -> Any:
+        return self._made_of
+
+    def for_rank(self, rank: int, size: int) -> Source:
+        """Every size-th batch."""
+        own = copy.copy(self)
+        own._rank, own._size, own._last = rank, size, None
+        return own
+
+    def at(self, number: int, seed: int) -> Batch:
+        number = number * self._size + self._rank
+        # Once more, where f is evaluated between two steps: workers need not start again for it.
+        if self._last is None or self._last[0] != (number, seed):
+            self._last = (number, seed), self.read(number, seed)
+        return self._last[1]
+
+    @abstractmethod
+    def read(self, number: int, seed: int) -> Batch:
+        """The batch of this number; the next one is asked for next, as a rule."""
+
+
+class NumberedStream(Stream):
+    """A DataLoader of a map-style Dataset: any batch can be read by itself."""
+
+    def __init__(self, name: str, loader: DataLoader[Any]) -> None:
+        super().__init__(name, [loader.dataset, loader.batch_size, loader.collate_fn])
+        self._loader, self._names = loader, _drawn_from(loader.dataset)
+        self._reader: tuple[tuple[int, int], Iterator[Any]] | None = None
+
+    def read(self, number: int, seed: int) -> Batch:
+        if self._reader is None or self._reader[0] != (number, seed):
+            self._reader = (number, seed), self._from(number, seed)
+        batch = next(self._reader[1])
+        self._reader = (number + 1, seed), self._reader[1]
+        rows, data = batch
+        return Batch(data, torch.as_tensor(rows))
+
+    def _from(self, number: int, seed: int) -> Iterator[Any]:
+        given = self._loader
+        return iter(
+            DataLoader(
+                _Keyed(given.dataset, seed, self._names),
+                # Not a method of this object: readers that die in a cycle make torch wait for
+                # each of their workers for five seconds.
+                batch_sampler=_Endless(partial(_order, given), number, seed),
+                collate_fn=_WithRows(given.collate_fn, given.batch_sampler is None),
+                num_workers=given.num_workers,
+                pin_memory=given.pin_memory,
+                timeout=given.timeout,
+                worker_init_fn=given.worker_init_fn,
+                multiprocessing_context=given.multiprocessing_context,
+                # Its own, as a loader that starts draws a number from the global one.
+                generator=torch.Generator().manual_seed(key(seed)),
+            )
+        )
+
+
+def _order(given: DataLoader[Any], epoch: int, seed: int) -> list[list[Any]]:
+    """The rows of an epoch's batches, as the loader's own sampler gives them."""
+    number = key(seed, "epoch", epoch)
+    with _everything().seeded(number), _lent(getattr(given.sampler, "generator", None), number):
+        if given.batch_sampler is None:
+            return [[row] for row in given.sampler]
+        return [list(rows) for rows in given.batch_sampler]
+
+
+class ReadStream(Stream):
+    """What can only be gone through from its start.
+
+    Args:
+        made_of: what tells one stream from another.
+        begin: from an epoch and the seed, an iterator of that epoch's batches.
+    """
+
+    def __init__(self, name: str, made_of: Any, begin: Callable[[int, int], Iterator[Any]]) -> None:
+        super().__init__(name, made_of)
+        self._begin = begin
+        self._place, self._seed = 0, -1
+        self._batches: Iterator[Any] = iter(())
+
+    def read(self, number: int, seed: int) -> Batch:
+        if seed != self._seed or number < self._place:
+            self._place, self._seed, self._batches = 0, seed, _batches(self.name, self._begin, seed)
+        while True:
+            # Batches before it are read again: only so is it the one that would have come.
+            with _everything().seeded(key(seed, "batch", self._place)):
+                data = next(self._batches)
+            self._place += 1
+            if self._place > number:
+                return Batch(data, torch.arange(0))  # its rows have no numbers
+
+
+def _batches(name: str, begin: Callable[[int, int], Iterator[Any]], seed: int) -> Iterator[Any]:
+    """Epoch after epoch."""
+    epoch = 0
+    while True:
+        empty = True
+        for batch in begin(epoch, seed):
+            empty = False
+            yield batch
+        if empty:
+            raise UserError(
+                f"{name} gave no batch: a function that makes a fresh iterator each time "
+                "is asked for, not an iterator that is used up"
+            )
+        epoch += 1
+
+
+def _of_loader(name: str, given: DataLoader[Any]) -> ReadStream:
+    """A DataLoader of an IterableDataset."""
+
+    def begin(epoch: int, seed: int) -> Iterator[Any]:
+        return iter(
+            DataLoader(
+                given.dataset,
+                batch_size=given.batch_size,
+                drop_last=given.batch_size is not None and given.drop_last,
+                collate_fn=given.collate_fn,
+                num_workers=given.num_workers,
+                pin_memory=given.pin_memory,
+                timeout=given.timeout,
+                worker_init_fn=given.worker_init_fn,
+                multiprocessing_context=given.multiprocessing_context,
+                generator=torch.Generator().manual_seed(key(seed, "epoch", epoch)),
+            )
+        )
+
+    return ReadStream(name, [given.dataset, given.batch_size, given.collate_fn], begin)
+
+
+class _Keyed(Dataset[Any]):
+    """A Dataset whose rows are asked for as (epoch, row), and draw by that."""
+
+    def __init__(self, dataset: Any, seed: int, names: tuple[str, ...]) -> None:
+        self._dataset, self._seed, self._names = dataset, seed, names
+
+    def __getitem__(self, place: tuple[int, Any]) -> tuple[Any, Any]:
+        with _chance(self._names).seeded(key(self._seed, "row", *place)):
+            return place[1], self._dataset[place[1]]
+
+
+class _WithRows:
+    """The rows' numbers, and what the user's function makes of the rows."""
+
+    def __init__(self, collate: Callable[[Any], Any], is_single: bool) -> None:
+        self._collate, self._is_single = collate, is_single
+
+    def __call__(self, items: list[tuple[Any, Any]]) -> tuple[list[Any], Any]:
+        numbers, rows = [number for number, _ in items], [row for _, row in items]
+        return numbers, self._collate(rows[0] if self._is_single else rows)
+
+
+class _Endless(Iterable[list[tuple[int, Any]]]):
+    """(epoch, row) for each row of a batch, from a batch on, epoch after epoch."""
+
+    def __init__(self, order: Callable[[int, int], list[list[Any]]], first: int, seed: int) -> None:
+        self._order, self._first, self._seed = order, first, seed
+
+    def __iter__(self) -> Iterator[list[tuple[int, Any]]]:
+        epoch, ahead = 0, self._first
+        while True:
+            batches = self._order(epoch, self._seed)
+            if not batches:
+                raise UserError("the DataLoader has no batch: check its sampler and drop_last")
+            # By the length of each epoch: a sampler of the user's may change it.
+            for rows in batches[ahead:]:
+                yield [(epoch, row) for row in rows]
+            epoch, ahead = epoch + 1, max(0, ahead - len(batches))
+
+
+def _drawn_from(dataset: Any) -> tuple[str, ...]:
+    """The generators to seed for each row; numpy's takes long, and only if it is used."""
+    chance = _everything()
+    with chance.seeded(0):
+        seen = Chance(torch.device("cpu"))
+        with seen.watched():
+            for row in range(min(_TRIED, len(dataset))):
+                dataset[row]
+    return _ALL if "numpy" in seen.names else _FAST
+
+
+@contextmanager
+def _lent(generator: torch.Generator | None, number: int) -> Iterator[None]:
+    """A generator of the user's, seeded for a while and then as before."""
+    if generator is None:
+        yield
+        return
+    state = generator.get_state()
+    generator.manual_seed(number)
+    try:
+        yield
+    finally:
+        generator.set_state(state)
+
+
+@cache
+def _chance(names: tuple[str, ...]) -> Chance:
+    return Chance(torch.device("cpu"), names)
+
+
+def _everything() -> Chance:
+    return _chance(_ALL)

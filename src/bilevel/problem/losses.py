@@ -1,0 +1,158 @@
+"""The calls of a problem's losses: in the user's structures, with seeded draws and own buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bilevel.errors import quoted
+from bilevel.problem.chance import Chance
+from bilevel.problem.draws import Draw, Moment
+from bilevel.problem.isolation import untouched
+from bilevel.problem.networks import Buffers, Networks
+from bilevel.problem.sources import Rows, Source
+from bilevel.problem.structure import Structure, Variables
+
+Loss = Callable[..., Tensor]
+
+
+class LossError(ValueError):
+    """A loss gave something other than one number."""
+
+
+class Losses:
+    """Two losses with their data, as they are called; `Problem` fills in what they are.
+
+    Args:
+        chance: the generators that the losses draw from.
+        moment: the outer step at which they are called.
+        buffers: of the modules among the variables, as they were given.
+    """
+
+    outer: Loss
+    inner: Loss
+    x_structure: Structure
+    y_structure: Structure
+    outer_data: Source | None
+    inner_data: Source | None
+    dtype: torch.dtype
+    device: torch.device
+    networks: Networks | None
+    chance: Chance
+    moment: Moment
+    buffers: Buffers
+    rank: int = 0  # among several processes
+    _modules: list[nn.Module]
+
+    def start(self, x: Tensor, y: Tensor) -> Tensor:
+        """Where the inner steps start, as a function of x: at y, unless y0 was given as one."""
+        return y
+
+    @contextmanager
+    def untouched(self, seed: int, step: int = 0, buffers: Buffers | None = None) -> Iterator[None]:
+        """Evaluate the losses inside: random draws are seeded, and no trace is left behind.
+
+        Args:
+            seed, step: the key of what is drawn.
+            buffers: of the modules among the variables; `moment.buffers` has those at the end.
+        """
+        outside = self.moment
+        self.moment = Moment(seed, step, buffers or self.buffers, self.rank)
+        try:
+            with untouched(self._modules, self.device, seed + step):
+                yield
+        finally:
+            self.moment = outside
+
+    def draw(self, loss: str, rows: Rows) -> Draw:
+        """What the next call of a loss rests on, besides x and y."""
+        data = self.inner_data if loss == "inner" else self.outer_data
+        if data is not None and data.is_stream:
+            batch = self.moment.next_batch(loss, data)
+            return Draw(rows, self.moment.number(loss), self.moment.buffers, batch)
+        if not self.chance.names and not self.buffers:  # the usual case, often
+            return Draw(rows)
+        return Draw(rows, self.moment.number(loss), self.moment.buffers)
+
+    def outer_loss(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
+        """f on flat x and y."""
+        xs, ys = self.x_structure.views(x), self.y_structure.views(y)
+        return self.call("outer", xs, ys, self.draw("outer", rows))[0]
+
+    def inner_loss(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
+        """g on flat x and y."""
+        xs, ys = self.x_structure.views(x), self.y_structure.views(y)
+        return self.call("inner", xs, ys, self.draw("inner", rows))[0]
+
+    def call(
+        self, name: str, xs: Sequence[Tensor], ys: Sequence[Tensor], draw: Draw
+    ) -> tuple[Tensor, Buffers]:
+        """A loss on the tensors of x and y, and the modules' buffers after it."""
+        inner = name == "inner"
+        loss, data = (self.inner, self.inner_data) if inner else (self.outer, self.outer_data)
+        batch = () if data is None else (draw.batch(data, self.chance),)
+        if self.chance.names:
+            with self.chance.seeded(draw.number):
+                value, after = self._called(loss, xs, ys, batch, draw.buffers)
+        else:
+            value, after = self._called(loss, xs, ys, batch, draw.buffers)
+        if type(value) is Tensor and not value.shape:
+            return value, after
+        return _one_number(name, value), after
+
+    def _called(
+        self, loss: Loss, xs: Sequence[Tensor], ys: Sequence[Tensor], batch: Any, buffers: Buffers
+    ) -> tuple[Any, Buffers]:
+        x, y = self.x_structure, self.y_structure
+        if self.networks is None:
+            return loss(x.build(xs), y.build(ys), *batch), buffers
+        return self.networks.call(
+            loss,
+            lambda put: [
+                x.build(xs, lambda at, tensors: put(at.path, tensors)),
+                y.build(ys, lambda at, tensors: put(at.path, tensors)),
+                *batch,
+            ],
+            buffers,
+        )
+
+    def modules(self, x: Tensor, y: Tensor, buffers: Buffers) -> tuple[Variables, Variables]:
+        """x and y in the user's structures, with trained copies of modules; they share nothing."""
+        both = (self.x_structure, x.clone()), (self.y_structure, y.clone())
+        if self.networks is None:
+            return both[0][0].unflatten(both[0][1]), both[1][0].unflatten(both[1][1])
+        nets, tensors = self.networks, dict[str, list[Tensor]]()
+        # All first: a module may have variables of x and of y.
+        for structure, flat in both:
+            structure.build(structure.views(flat), lambda at, own: tensors.update({at.path: own}))
+        found = [
+            structure.build(
+                structure.views(flat), lambda at, _: nets.copy(at.path, tensors, buffers)
+            )
+            for structure, flat in both
+        ]
+        return found[0], found[1]
+
+    def has_dropout(self) -> bool:
+        """Whether a module may draw, even if it does not in its present mode."""
+        nets = [] if self.networks is None else [*self.networks.all()]
+        every = [*nets, *(part for module in self._modules for part in module.modules())]
+        own = [m for m in every if type(m).__module__.startswith("torch.nn")]
+        # Of layers of dropout the field is p; of recurrent and attention layers, dropout.
+        shares = [getattr(m, "p", getattr(m, "dropout", 0)) for m in own]
+        return any(isinstance(share, float) and share > 0 for share in shares)
+
+
+def _one_number(name: str, value: object) -> Tensor:
+    """A loss as a tensor without dimensions."""
+    if isinstance(value, Tensor) and value.numel() == 1:
+        return value.reshape(())
+    what = tuple(value.shape) if isinstance(value, Tensor) else quoted(value)
+    raise LossError(
+        f"the {name} loss must return one number as a tensor, got {what}. "
+        "Reduce it, for example with .mean()."
+    )

@@ -1,0 +1,221 @@
+"""Modules as variables: what a loss is handed are modules whose tensors are the current ones."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from bilevel.arguments import instance
+from bilevel.errors import UserError
+
+Buffers = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """Some parameters of a module, by name: `parameters` makes it."""
+
+    module: nn.Module
+    chosen: Mapping[str, Tensor]
+
+
+def parameters(module: nn.Module, where: Callable[[str], bool] | None = None) -> Parameters:
+    """A module as x0 or y0, of which some parameters alone are variables.
+
+    The losses are handed the whole module; what was not chosen stays as it is.
+
+    Args:
+        module: any module; it is copied, never written to.
+        where: which parameters, by name; by default all that require a gradient.
+
+    Example:
+        The last layer of a network, the others frozen.
+
+        >>> import torch, bilevel
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+        >>> list(bilevel.parameters(net, where=lambda name: name.startswith("2.")).chosen)
+        ['2.weight', '2.bias']
+    """
+    instance("module", module, nn.Module, "torch.nn.Linear(2, 1)")
+    named = dict(module.named_parameters())
+    chosen = {n: p for n, p in named.items() if (p.requires_grad if where is None else where(n))}
+    if not chosen:
+        what = "requires a gradient" if where is None else "was chosen by `where`"
+        raise ValueError(
+            f"no parameter of this {type(module).__name__} {what}; it has {list(named)}"
+        )
+    return Parameters(module, chosen)
+
+
+def as_parameters(value: Any) -> Parameters | None:
+    """A module, or some of its parameters, as such; None for anything else."""
+    return parameters(value) if isinstance(value, nn.Module) else _given(value)
+
+
+def _given(value: Any) -> Parameters | None:
+    return value if isinstance(value, Parameters) else None
+
+
+class _Bound(nn.Module):
+    """A loss as a module, so that one `functional_call` swaps what it sees of all the others."""
+
+    def __init__(self, nets: nn.ModuleDict) -> None:
+        super().__init__()
+        self.nets = nets
+
+    def forward(self, loss: Callable[..., Any], *given: Any) -> Any:
+        return loss(*given)
+
+
+class Networks:
+    """The modules among a problem's variables.
+
+    A loss sees copies that hold no numbers: the tensors of a call are put in their place for its
+    duration, so that `net(...)`, `net.parameters()` and `net.eval()` all work, and nothing lasts.
+
+    Args:
+        modules: by where they stand, such as "y0" or "x0['net']".
+    """
+
+    def __init__(self, modules: Mapping[str, Parameters]) -> None:
+        keys = {
+            path: f"{i}_{re.sub(r'[^0-9a-zA-Z]+', '_', path)}" for i, path in enumerate(modules)
+        }
+        whole = nn.ModuleDict({keys[path]: given.module for path, given in modules.items()})
+        # A tensor that is used in several places goes by its first name.
+        first = {id(t): f"nets.{n}" for n, t in [*_tensors(whole)][::-1]}
+        every = [(f"nets.{n}", first[id(t)]) for n, t in _tensors(whole, remove_duplicate=False)]
+        self._tied = [(name, known) for name, known in every if name != known]
+        self._names = {
+            path: [first[id(t)] for t in given.chosen.values()] for path, given in modules.items()
+        }
+        variables = [name for names in self._names.values() for name in names]
+        for name in variables:
+            if variables.count(name) > 1:
+                raise ValueError(
+                    f"the parameter {name.removeprefix('nets.')} is a variable twice: choose "
+                    "each once, with bilevel.parameters(net, where=...)"
+                )
+        fixed = {first[id(p)]: p.detach().clone() for p in whole.parameters()}
+        self._fixed = {name: tensor for name, tensor in fixed.items() if name not in variables}
+        self.buffers: Buffers = {first[id(b)]: b.detach().clone() for b in whole.buffers()}
+        self._bound = _Bound(_skeleton(whole))
+        self._modules = {path: self._bound.nets[key] for path, key in keys.items()}
+        self._modes = [(part, part.training) for part in self._bound.modules()]
+        self._empty = [
+            (part._buffers, name)
+            for part in self._bound.modules()
+            for name, buffer in part._buffers.items()
+            if buffer is None
+        ]
+
+    def all(self) -> Iterator[nn.Module]:
+        """Every part of the modules, to look at."""
+        return self._bound.nets.modules()
+
+    def call(
+        self, loss: Callable[..., Any], given: Callable[[Put], list[Any]], buffers: Buffers
+    ) -> tuple[Any, Buffers]:
+        """loss(*given), and the buffers after it.
+
+        Args:
+            loss: a function of modules, tensors and batches.
+            given: makes its arguments; it is told how to get a module with given tensors.
+            buffers: before the call; they are not written to.
+        """
+        # One dict for all: into it, and not into several, go buffers that a module replaces.
+        state = {**self._fixed, **{name: b.clone() for name, b in buffers.items()}}
+
+        def put(path: str, tensors: list[Tensor]) -> nn.Module:
+            state.update(zip(self._names[path], tensors, strict=True))
+            return self._modules[path]
+
+        arguments = given(put)
+        for name, known in self._tied:
+            state[name] = state[known]
+        try:
+            value = functional_call(self._bound, state, (loss, *arguments), tie_weights=False)
+        finally:
+            for part, mode in self._modes:  # a loss may call .eval()
+                part.training = mode
+            for kept, name in self._empty:  # and a module fill what was empty
+                kept[name] = None
+        return value, {name: state[name].detach() for name in buffers}
+
+    def copy(self, path: str, tensors: Mapping[str, list[Tensor]], buffers: Buffers) -> nn.Module:
+        """A module of its own, with these tensors (of all modules, by where they stand)."""
+        now = {**self._fixed, **buffers}
+        for other, given in tensors.items():
+            now.update(zip(self._names[other], given, strict=True))
+        memo: dict[int, Any] = {}
+        for name, empty in _tensors(self._bound):
+            memo[id(empty)] = _like(empty, now[name].detach().clone())
+        return copy.deepcopy(self._modules[path], memo)
+
+
+Put = Callable[[str, list[Tensor]], nn.Module]
+
+
+def evaluation_mode(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """The same loss, with every module that it is handed in evaluation mode.
+
+    Dropout is off and batch normalisation uses the statistics that training has left so far. For
+    f, as a rule: `Problem(outer=bilevel.evaluation_mode(outer), ...)`. Outside the call the
+    modules are as they were.
+    """
+    return _Evaluated(loss)
+
+
+@dataclass(frozen=True)
+class _Evaluated:
+    loss: Callable[..., Any]
+
+    def __call__(self, *given: Any) -> Any:
+        for value in given[:2]:
+            for module in _modules_in(value):
+                module.eval()
+        return self.loss(*given)
+
+
+def _modules_in(value: Any) -> Iterator[nn.Module]:
+    if isinstance(value, nn.Module):
+        yield value
+    elif isinstance(value, dict | tuple | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _modules_in(part)
+
+
+def _tensors(module: nn.Module, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters(remove_duplicate=remove_duplicate)
+    yield from module.named_buffers(remove_duplicate=remove_duplicate)
+
+
+def _skeleton(module: nn.ModuleDict) -> nn.ModuleDict:
+    """A copy whose tensors are NaN and take no memory: one that was not handed in shows.
+
+    Not on the device "meta": there, products with real tensors give garbage without an error.
+    """
+    memo: dict[int, Any] = {}
+    for _, tensor in _tensors(module):
+        real = tensor.is_floating_point() or tensor.is_complex()
+        empty = tensor.new_full((), float("nan")).expand(tensor.shape) if real else tensor.clone()
+        memo[id(tensor)] = _like(tensor, empty.detach())
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as error:
+        raise UserError(
+            f"the module cannot be copied ({type(error).__name__}: {error}): in the place of "
+            "torch.nn.utils.weight_norm use torch.nn.utils.parametrizations.weight_norm"
+        ) from error
+
+
+def _like(example: Tensor, value: Tensor) -> Tensor:
+    if isinstance(example, nn.Parameter):
+        return nn.Parameter(value, requires_grad=example.requires_grad)
+    return value

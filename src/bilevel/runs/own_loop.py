@@ -1,0 +1,149 @@
+"""Implicit gradients in a program of one's own: where it would call `loss.backward()`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from bilevel.arguments import instance
+from bilevel.errors import UserError
+from bilevel.hypergradients.aid import AID
+from bilevel.hypergradients.finite_differences import FiniteDifferences
+from bilevel.oracles.argmin import argmin as differentiable
+from bilevel.oracles.autograd import AutogradOracle
+from bilevel.problem.closures import Closures
+from bilevel.problem.problem import Problem
+from bilevel.problem.sampling import Streams
+from bilevel.problem.structure import Structure, Variables
+from bilevel.runs.once import estimate_at, solve_inner
+from bilevel.solvers.inner.base import InnerSolver
+from bilevel.solvers.inner.newton_cg import NewtonCG
+from bilevel.solvers.linear.base import Hessian, LinearSolver
+from bilevel.solvers.linear.cg import CG
+from bilevel.solvers.measured import Measured
+
+
+def backward(
+    outer_loss: Callable[[], Tensor],
+    inner_loss: Callable[[], Tensor],
+    x: Sequence[Tensor],
+    y: Sequence[Tensor],
+    method: AID | FiniteDifferences | None = None,
+) -> Tensor:
+    """Add ∇x f − ∇x∇y g v, with ∇²y g v = ∇y f, to the `.grad` of each x; y counts as solved.
+
+    Model, optimiser, schedule and logging stay the caller's. Both losses are called once; a loss
+    that draws random numbers keeps what it drew for all products.
+
+    Args:
+        outer_loss, inner_loss: f and g, functions of no argument.
+        x, y: the tensors that they use, such as a list of parameters.
+        method: how v is found: `AID(bilevel.linear.CG(20))` by default; with Neumann(K, lr) or
+            Nystrom(rank) in the place of CG, or within
+            `bilevel.hypergradients.FiniteDifferences`, which moves the numbers of y by a little
+            and puts them back: with `AID(bilevel.linear.Identity(lr))` inside it is DARTS.
+
+    Returns:
+        f, detached.
+
+    Example:
+        >>> import torch, bilevel
+        >>> x = torch.ones(1, requires_grad=True); y = torch.full((1,), 3.0, requires_grad=True)
+        >>> value = bilevel.backward(
+        ...     lambda: (y**2).sum(), lambda: ((y - 3 * x) ** 2).sum(), x=[x], y=[y])
+        >>> float(value), x.grad
+        (9.0, tensor([18.]))
+    """
+    method = AID() if method is None else method
+    instance("method", method, AID | FiniteDifferences, "bilevel.AID(bilevel.linear.CG(20))")
+    differs = isinstance(method, FiniteDifferences)
+    values: list[Tensor] = []
+
+    def outer() -> Tensor:
+        values.append(outer_loss())
+        return values[-1]
+
+    losses = Closures(outer, inner_loss, x, y, again=differs)
+    try:
+        found = estimate_at(AutogradOracle(losses), losses.x0, losses.y0, method)
+    finally:
+        if differs:
+            losses.restore()
+    for tensor, part in zip(x, losses.x_structure.views(found.value), strict=True):
+        tensor.grad = part.clone() if tensor.grad is None else tensor.grad + part
+    return values[0].detach()
+
+
+def argmin(
+    inner: Callable[[Any, Any], Tensor],
+    y0: Variables,
+    x: Variables,
+    solver: InnerSolver | None = None,
+    method: LinearSolver | None = None,
+) -> Variables:
+    """y*(x) = argmin_y inner(x, y) with an implicit gradient to x, for use in any torch program.
+
+    The gradient can be differentiated again, so that argmins can be nested, and `torch.func.vmap`
+    over x solves a batch of problems as one. All that is to have a derivative must come in by x:
+    what `inner` closes over has none. An inexact y costs accuracy in the gradient.
+
+    Args:
+        inner: a loss of x and y, strongly convex in y.
+        y0: where to start: a tensor, or a dict, tuple or list of tensors.
+        x: the same; its tensors may belong to a graph.
+        solver: of the inner problem: one of `bilevel.inner`; Newton-CG by default.
+        method: of the linear system: one of `bilevel.linear`; CG to a relative 1e-10 by default.
+
+    Example:
+        >>> import torch, bilevel
+        >>> x = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
+        >>> y = bilevel.argmin(lambda x, y: ((y - x**2) ** 2).sum(), torch.zeros_like(x), x)
+        >>> slope, = torch.autograd.grad(y, x, create_graph=True)
+        >>> y.item(), round(slope.item(), 6), torch.autograd.grad(slope, x)[0].round()
+        (4.0, 4.0, tensor([2.], dtype=torch.float64))
+    """
+    solver, linear = solver or NewtonCG(), method or CG(1000, 1e-10)
+    instance("solver", solver, InnerSolver, "bilevel.inner.NewtonCG()")
+    instance("method", linear, LinearSolver, "bilevel.linear.CG(20)")
+    of_x, of_y = Structure("x", x), Structure("y0", y0)
+    xs, start = of_x.tensors(x), of_y.flatten(y0)
+
+    def flat_inner(y: Tensor, *parts: Tensor) -> Tensor:
+        return inner(of_x.build(parts), of_y.build(of_y.views(y)))
+
+    def minimise(loss: Callable[..., Tensor], y: Tensor, parts: Sequence[Tensor]) -> Tensor:
+        # In the shape of y: of a batch of problems it has a row for each.
+        problem = Problem(
+            lambda x, y: loss(y, *x), lambda x, y: loss(y, *x), tuple(parts), y.detach()
+        )
+        found: Tensor = solve_inner(problem, tuple(parts), solver).y
+        return found
+
+    def solve(product: Callable[[Tensor], Tensor], r: Tensor) -> Tensor:
+        return linear.solve(_Products(product, len(r)), r).v
+
+    return of_y.build(of_y.views(differentiable(flat_inner, start, xs, minimise, solve)))
+
+
+class _Products(Hessian):
+    """H by its products alone."""
+
+    def __init__(self, product: Callable[[Tensor], Tensor], size: int) -> None:
+        self._product, self.size, self.streams = product, size, Streams(0, 0, None, None)
+
+    def product(self, v: Tensor) -> Tensor:
+        return self._product(v)
+
+    def sampled_product(self, v: Tensor, batch: int | None) -> Tensor:
+        return self._product(v)
+
+    def rate(self, measured: Measured) -> float:
+        raise UserError("a step size that is measured needs rows: give lr as a number")
+
+    def diagonal(self) -> Tensor:
+        raise NotImplementedError("argmin knows no diagonal of the Hessian: use no preconditioner")
+
+    def inverse(self) -> Callable[[Tensor], Tensor]:
+        raise NotImplementedError("argmin knows no inverse of the Hessian: use no preconditioner")

@@ -1,0 +1,85 @@
+"""The seconds of a run, and a limit on them that is kept inside a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from bilevel.problem.peers import Peers
+
+_ASIDE = 0.1  # of the limit: so long may a look take even when the time is up
+
+
+class OutOfTimeError(BaseException):
+    """The time is up: what was being computed is broken off.
+
+    No Exception: a solver or a user's method that catches those must not go on.
+    """
+
+
+class Stopwatch:
+    """Measures steps, and breaks off what looks at it when the time is up.
+
+    Args:
+        clock: what tells the seconds.
+        limit: how many there are; None is no limit.
+        peers: the slowest counts for all, and all break off at the same call.
+    """
+
+    def __init__(self, clock: Callable[[], float], limit: float | None, peers: Peers) -> None:
+        self.spent = 0.0
+        self._clock, self._limit, self._peers = clock, limit, peers
+        self._end: float | None = None
+
+    @property
+    def watcher(self) -> Callable[[], None] | None:
+        """`look`, for whoever works; None where no time limit asks for it."""
+        return None if self._limit is None else self.look
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Inside, time is spent, broken off or not.
+
+        Raises:
+            OutOfTimeError: by `look`, once the limit is passed.
+        """
+        start = self._clock()
+        try:
+            with self._until(start, 0.0 if self._limit is None else self._limit - self.spent):
+                yield
+        except OutOfTimeError:
+            self._spend(start)
+            raise
+        self._spend(start)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Inside, no time is spent, but there is no more of it than is left, or a tenth of all.
+
+        Raises:
+            OutOfTimeError: by `look`; all time then counts as spent.
+        """
+        limit = self._limit or 0.0
+        try:
+            with self._until(self._clock(), max(limit - self.spent, _ASIDE * limit)):
+                yield
+        except OutOfTimeError:
+            self.spent = max(self.spent, limit)
+            raise
+
+    def look(self) -> None:
+        """Raise if the time is up; called between two calls of the oracle."""
+        if self._end is not None and self._peers.any(self._clock() >= self._end):
+            raise OutOfTimeError
+
+    @contextmanager
+    def _until(self, start: float, seconds: float) -> Iterator[None]:
+        self._end = None if self._limit is None else start + seconds
+        try:
+            yield
+        finally:
+            self._end = None
+
+    def _spend(self, start: float) -> None:
+        # The slowest process counts for all: a time limit must end them at the same step.
+        self.spent += self._peers.largest(self._clock() - start)

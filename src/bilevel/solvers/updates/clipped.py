@@ -1,0 +1,62 @@
+"""Gradients that are shortened before they are used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bilevel.arguments import instance, positive
+from bilevel.numerics.vectors import dot
+from bilevel.numerics.vectors import norm as size
+from bilevel.solvers.updates.base import Back, Look, Memory, Update
+
+
+@dataclass(frozen=True)
+class Clipped(Update):
+    """Any update along g min(1, c/‖g‖): `torch.nn.utils.clip_grad_norm_`, but for its 1e-6.
+
+    Args:
+        update: what moves the point.
+        norm: c, the longest gradient that it is given.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.updates import Clipped, Descent, Look
+        >>> step = Clipped(Descent(1.0), norm=1.0)
+        >>> step.apply(torch.zeros(2), torch.tensor([3.0, 4.0]), {}, Look())[0]
+        tensor([-0.6000, -0.8000])
+    """
+
+    update: Update
+    norm: float
+
+    def __post_init__(self) -> None:
+        instance("update", self.update, Update, "bilevel.updates.Momentum(0.1)")
+        positive("norm", self.norm)
+
+    def init(self, point: Tensor) -> Memory:
+        return self.update.init(point)
+
+    def apply(
+        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
+    ) -> tuple[Tensor, Memory]:
+        return self.update.apply(point, self._clipped(gradient), memory, look)
+
+    def transpose(
+        self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
+    ) -> Back:
+        back = self.update.transpose(r, of_memory, self._clipped(gradient), memory, look)
+        length = size(gradient)
+        if length <= self.norm:
+            return back
+        # c g/‖g‖ turns with g, and does not grow with it: what goes along g is lost.
+        across = back.gradient - gradient * (dot(gradient, back.gradient) / length**2)
+        return back._replace(gradient=across * (self.norm / length))
+
+    def stationarity(self, point: Tensor, gradient: Tensor) -> float:
+        return self.update.stationarity(point, gradient)
+
+    def _clipped(self, gradient: Tensor) -> Tensor:
+        length = size(gradient)
+        return gradient if length <= self.norm else gradient * (self.norm / length)

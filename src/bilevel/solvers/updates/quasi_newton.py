@@ -1,0 +1,62 @@
+"""Descent in a metric that differences of gradients have taught."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from bilevel.arguments import Schedule, at, positive
+from bilevel.solvers.updates.base import Look, Memory, Update, rate
+
+
+@dataclass(frozen=True)
+class QuasiNewton(Update):
+    """p ← p − lr B g, with B the inverse Hessian that L-BFGS makes of known differences.
+
+    The differences are given, and stay as they are: they come from where gradients are accurate,
+    while g here may have noise.
+
+    Args:
+        lr: the learning rate, or a schedule; 1 is Newton's step.
+        pairs: rows of `s`, differences of points, and of `z`, those of the gradients there. None
+            makes B the identity.
+
+    Reference: Liu & Nocedal, 1989; with noise, Byrd, Hansen, Nocedal & Singer, "A stochastic
+    quasi-Newton method for large-scale optimization", SIAM J. Optim. 2016.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.updates import Look, QuasiNewton
+        >>> update = QuasiNewton(1.0, {"s": torch.tensor([[1.0]]), "z": torch.tensor([[4.0]])})
+        >>> update.apply(torch.tensor([3.0]), torch.tensor([12.0]), {}, Look())[0]
+        tensor([0.])
+    """
+
+    lr: float | Schedule
+    pairs: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        positive("lr", at(self.lr, 0))
+
+    def apply(
+        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
+    ) -> tuple[Tensor, Memory]:
+        d = in_metric(self.pairs["s"], self.pairs["z"], gradient) if self.pairs else gradient
+        return point.sub(d, alpha=rate(self.lr, look)), memory
+
+
+def in_metric(s: Tensor, z: Tensor, gradient: Tensor) -> Tensor:
+    """B g by the two loops of L-BFGS."""
+    d, alphas = gradient, []
+    for i in reversed(range(len(s))):
+        alpha = float(s[i] @ d) / float(s[i] @ z[i])
+        alphas.append(alpha)
+        d = d - alpha * z[i]
+    if len(s):
+        # The newest pair sets the scale: s'z/z'z, an inverse curvature (Liu & Nocedal).
+        d = d * (float(s[-1] @ z[-1]) / float(z[-1] @ z[-1]))
+    for i, alpha in zip(range(len(s)), reversed(alphas), strict=True):
+        d = d + (alpha - float(z[i] @ d) / float(s[i] @ z[i])) * s[i]
+    return d

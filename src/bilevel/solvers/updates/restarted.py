@@ -1,0 +1,51 @@
+"""Accelerated descent that forgets its momentum where that has carried it far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bilevel.arguments import Schedule, at, fraction, positive
+from bilevel.solvers.updates.base import Look, Memory, Update, rate
+
+
+@dataclass(frozen=True)
+class Restarted(Update):
+    """x = w − lr g(w), w ← x + (1 − θ) (x − x′), with restarts: for losses that are not convex.
+
+    x′ is the x of the step before, and w, where the next gradient is taken, is the point that is
+    moved. With t steps since the last restart and S = Σ ‖x − x′‖² over them, t S > B² is a restart:
+    w ← x, and B shrinks by a hundredth.
+
+    Args:
+        lr: the learning rate, or a schedule.
+        theta: θ, between 0 and 1: 1 − θ is the momentum.
+        bound: B, a length that x may go before it restarts; None never restarts.
+
+    Reference: Li & Lin, "Restarted nonconvex accelerated gradient descent", ICML 2022.
+    """
+
+    lr: float | Schedule
+    theta: float = 0.1
+    bound: float | None = 10.0
+
+    def __post_init__(self) -> None:
+        positive("lr", at(self.lr, 0))
+        fraction("theta", self.theta)
+        if self.bound is not None:
+            positive("bound", self.bound)
+
+    def init(self, point: Tensor) -> Memory:
+        return {"x": point, "since": 0, "far": 0.0, "bound": self.bound}
+
+    def apply(
+        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
+    ) -> tuple[Tensor, Memory]:
+        x = point.sub(gradient, alpha=rate(self.lr, look))
+        step = x - memory["x"]
+        far, since, bound = memory["far"] + float(step @ step), memory["since"] + 1, memory["bound"]
+        if bound is not None and since * far > bound**2:
+            return x.clone(), {"x": x, "since": 0, "far": 0.0, "bound": 0.99 * bound}
+        moved = x.add(step, alpha=1 - self.theta)
+        return moved, {"x": x, "since": since, "far": far, "bound": bound}

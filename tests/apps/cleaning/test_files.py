@@ -1,0 +1,175 @@
+"""Files as people have them: read rightly, said aloud, and written back in kind."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from bilevel.apps.cleaning.files import File, Told, read
+from bilevel.apps.cleaning.sniffing import Style
+from bilevel.apps.cleaning.writing import write
+from bilevel.errors import UserError
+
+from .dirty_tables import Command, dirty
+
+FRAME = pd.DataFrame(
+    {
+        "größe": [1.5, 1234.25, None],
+        "stück": [3, 2000, 7],
+        "note": ['a "quoted"\nline; with, all', "–", "x"],
+        "label": ["007", "1.10", "NA"],
+    }
+)
+KINDS = (".csv", ".tsv", ".csv.gz", ".xlsx", ".parquet", ".feather", ".jsonl", ".db")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_is_read_back(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / f"t{kind}"
+    write(FRAME, file, File(file, kind, FRAME, FRAME))
+    found = read(file)
+    assert list(found.frame) == list(FRAME)
+    assert found.frame["größe"].tolist()[:2] == [1.5, 1234.25]
+    assert found.written.label.tolist() == FRAME.label.tolist()
+    assert found.frame.index.tolist() == [1, 2, 3]
+    assert "3 rows, 4 columns" in found.words
+
+
+GERMAN = 'größe;stück;note;label\n1,5;3;"a\nb";007\n1.234,25;2.000;–;1.10\n;7.500;x;NA\n'
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+def test_a_german_spreadsheet_is_read_as_it_is_meant(encoding: str, tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_bytes(GERMAN.encode(encoding))
+    found = read(file)
+    assert list(found.frame) == ["größe", "stück", "note", "label"]
+    assert found.frame["größe"].tolist()[:2] == [1.5, 1234.25]
+    assert found.frame["stück"].tolist() == [3, 2000, 7500]
+    assert found.written["größe"].tolist() == ["1,5", "1.234,25", ""]
+    assert found.style == Style(encoding, ";", ",")
+    assert "separated by semicolons, decimal commas" in found.words
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["1,234", "12,345,678", "5"], [1234, 12345678, 5]),
+        (["1,234.50", "2.25", "-3"], [1234.5, 2.25, -3]),
+        (["€ 5.50", "€ 1'200.00", "€ 3"], [5.5, 1200, 3]),
+        (["12 %", "7 %", "100 %"], [12, 7, 100]),
+    ],
+)
+def test_numbers_in_other_spellings_are_numbers(
+    cells: list[str], numbers: list[float], tmp_path: Path
+) -> None:
+    file = tmp_path / "t.csv"
+    pd.DataFrame({"price": cells, "label": ["a", "b", "a"]}).to_csv(file, index=False)
+    assert read(file).frame.price.tolist() == numbers
+
+
+def test_dates_with_points_stay_dates_where_commas_are_decimal(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("day;price;label\n03.04.2024;1,5;a\n04.04.2024;2,5;b\n")
+    assert read(file).frame.day.tolist() == ["03.04.2024", "04.04.2024"]
+
+
+def test_what_the_user_says_goes_before_what_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "t.txt"
+    file.write_bytes("a|b\n1,500|é\n".encode("latin-1"))
+    for decimal, number in ((".", 1500), (",", 1.5)):
+        assert read(file, Told(Style("latin-1", "|", decimal))).frame.a.tolist() == [number]
+    assert read(file).frame.b.tolist() == ["é"]
+
+
+def test_an_archive_of_one_table_is_that_table(tmp_path: Path) -> None:
+    file = tmp_path / "t.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("inside/t.csv", "a;label\n1;x\n")
+        archive.writestr("__MACOSX/t.csv", "junk")
+    assert read(file).frame.a.tolist() == [1]
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr("second.csv", "a;label\n1;x\n")
+    with pytest.raises(UserError, match="must hold one"):
+        read(file)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a\tlabel\n1\tx\n"))
+    assert read(tmp_path / "t.csv.gz").frame.label.tolist() == ["x"]
+
+
+def test_sheets_and_tables_are_chosen_by_name(tmp_path: Path) -> None:
+    book, base = tmp_path / "t.xlsx", tmp_path / "t.sqlite"
+    with pd.ExcelWriter(book) as writer:
+        for name in ("first", "second"):
+            pd.DataFrame({"a": [name], "label": ["x"]}).to_excel(
+                writer, sheet_name=name, index=False
+            )
+    with closing(sqlite3.connect(base)) as connection:
+        for name in ("first", 'se"cond'):
+            pd.DataFrame({"a": [name], "label": ["x"]}).to_sql(name, connection, index=False)
+    assert read(book).frame.a.tolist() == ["first"]
+    assert "sheet 'first' of 2; choose by --sheet" in read(book).words
+    assert read(book, Told(sheet="second")).frame.a.tolist() == ["second"]
+    assert read(base, Told(table='se"cond')).frame.a.tolist() == ['se"cond']
+    with pytest.raises(UserError, match="no sheet 'third': it has"):
+        read(book, Told(sheet="third"))
+    with pytest.raises(UserError, match="choose one with --table"):
+        read(base)
+    with pytest.raises(UserError, match="no table 'x'"):
+        read(base, Told(table="x"))
+
+
+def test_too_many_columns_are_refused_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(",".join(map(str, range(60_000))) + "\n")
+    with pytest.raises(UserError, match="about 60,000 columns; at most"):
+        read(file)
+
+
+@pytest.mark.parametrize("kind", [".xlsx", ".db"])
+def test_the_command_gives_back_the_kind_of_file_that_it_was_given(
+    clean: Command, kind: str
+) -> None:
+    case = dirty(60)
+    file = clean.folder / f"train{kind}"
+    write(case.train, file, File(file, kind, case.train, case.train))
+    shown = clean(file.name)
+    assert shown.code == 0, shown.err
+    found = read(clean.folder / "cleaned" / f"labels{kind}").frame
+    assert list(found)[:4] == list(case.train)
+    assert found.label.tolist() == case.train.label.tolist()
+    assert clean(file.name, "--output-format", "csv", "--force").code == 0
+    assert (clean.folder / "cleaned" / "labels.csv").exists()
+
+
+def test_titles_above_the_header_and_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "export.csv"
+    path.write_text("Export vom 3.4.2024;;;;\n;;;;\na;b;c;;\n1,5;x;ja;;\n2,5;y;nein;;\n3,5;;ja;;\n")
+    found = read(path)
+    assert found.words.endswith("decimal commas; 2 lines above the header left out")
+    assert list(found.frame) == list(found.written) == ["a", "b", "c"]
+    assert found.frame.a.tolist() == [1.5, 2.5, 3.5]
+    path.write_text("a,,c\n1,5,x\n2,6,y\n")
+    assert list(read(path).frame) == ["a", "column 2", "c"]
+    path.write_text("a\n1\n2\n")  # one column is no title
+    assert read(path).frame.a.tolist() == [1, 2]
+
+
+def test_merged_cells_of_a_workbook_hold_their_value_in_each_row(tmp_path: Path) -> None:
+    path = tmp_path / "book.xlsx"
+    table = pd.DataFrame({"town": list("aaabbb"), "size": range(6), "label": list("xyxyxy")})
+    with pd.ExcelWriter(path) as book:
+        table.to_excel(book, index=False, startrow=2, sheet_name="s")
+        sheet = book.sheets["s"]
+        sheet["A1"] = "Orders of 2024"
+        sheet.merge_cells("A1:C1")
+        sheet.merge_cells("A4:A6")
+        sheet.merge_cells("A7:A9")
+    found = read(path)
+    assert found.frame.town.tolist() == found.written.town.tolist() == list("aaabbb")
+    assert found.frame["size"].tolist() == list(range(6))

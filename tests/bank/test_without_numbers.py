@@ -1,0 +1,120 @@
+"""Every method without a number: it ends below its start, and near the solution."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import bilevel
+from bilevel.algorithms import SABA, SOBA, Algorithm, ITDBiO, StocBiO, named, registry
+from bilevel.algorithms.judged import Judged
+
+from .rows import sum_quad
+from .smooth import D, log_cosh, quad, ridge
+from .truth import truth
+
+# MAML's Φ is another one: f after D steps from a start that is x.
+METHODS = [name for name in registry() if name != "maml"]
+FIVE = ("itd-bio", "stocbio", "soba", "saba", "f2sa")
+
+
+def method(name: str) -> Algorithm:
+    return named(name).algorithm()
+
+
+def left(problem: bilevel.Problem, algorithm: Algorithm, best: float, **limits) -> float:
+    """The part of Φ(x0) − Φ* that a run leaves."""
+    result = bilevel.minimize(problem, algorithm, **limits)
+    start = truth(problem, problem.x0, problem.y0)[0]
+    return (truth(problem, result.x, problem.y0)[0] - best) / (start - best)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_solves_a_quadratic_of_condition_100(name: str) -> None:
+    problem, best = quad(2, 4, 1e2, seed=5)
+    assert left(problem, method(name), best, steps=15) <= 0.01
+
+
+@pytest.mark.parametrize("name", [*FIVE, "bda", "bamm", "bome", "f2sa-central"])
+def test_a_constant_in_f_and_the_units_of_the_losses_do_not_matter(name: str) -> None:
+    start = torch.ones(2, dtype=D)
+    plain = bilevel.minimize(quad(2, 4, 1e2, seed=5, x0=start)[0], method(name), steps=3).x
+    for change in ({"offset": 1e4}, {"f": 1e-6, "g": 1e6}):
+        problem = quad(2, 4, 1e2, seed=5, x0=start, **change)[0]
+        other = bilevel.minimize(problem, method(name), steps=3).x
+        assert float((other - plain).norm()) <= 1e-3 * float(plain.norm())
+
+
+@pytest.mark.parametrize("name", ["itd-bio", "soba", "bome", "bda"])
+def test_units_of_x_are_met(name: str) -> None:
+    for xs in (1e-3, 1e3):
+        problem, best = quad(2, 4, 1e2, seed=5, xs=xs)
+        assert left(problem, method(name), best, steps=15) <= 0.05
+
+
+@pytest.mark.parametrize("name", [*FIVE, "bome", "alset"])
+def test_a_good_start_stays_good(name: str) -> None:
+    problem, best = quad(2, 4, 1e2, seed=230, x0=0.0)  # x0 is the solution
+    result = bilevel.minimize(problem, method(name), steps=2)
+    assert truth(problem, result.x, problem.y0)[0] <= best + 1e-12 * abs(best)
+
+
+def test_from_a_tiny_start_steps_are_not_tiny() -> None:
+    for x0 in (0.0, 1e-8):  # the length was the size of x0
+        problem = sum_quad(n=400, seed=60, x0=x0)
+        best = truth(problem, bilevel.minimize(problem, steps=30).x, problem.y0)[0]
+        assert left(problem, StocBiO(), best, steps=8) <= 0.05
+
+
+@pytest.mark.parametrize("algorithm", [ITDBiO(), SOBA()], ids=["itd-bio", "soba"])
+def test_curvature_that_grows_on_the_way_is_met(algorithm: Algorithm) -> None:
+    problem = log_cosh(1, 10.0, 80, 2.0)
+    best = truth(problem, bilevel.minimize(problem, steps=60).x, problem.y0)[0]
+    assert left(problem, algorithm, best, steps=30) <= 0.01
+
+
+@pytest.mark.parametrize("kappa", [1e2, 1e4])
+def test_itd_is_honest_where_the_inner_problem_is_ill_conditioned(kappa: float) -> None:
+    problem = quad(2, 6, kappa, seed=9)[0]
+    tol = 1e-4 * float(truth(problem, problem.x0, problem.y0)[1].norm())
+    result = bilevel.minimize(problem, ITDBiO(), steps=20, tol=tol)
+    value, h, _ = truth(problem, result.x, problem.y0)
+    assert value <= truth(problem, problem.x0, problem.y0)[0]
+    assert result.status != "converged" or float(h.norm()) <= 2 * tol
+
+
+def test_one_bad_penalty_does_not_freeze_the_others() -> None:
+    x0 = torch.zeros(10, dtype=D)
+    x0[0] = 7.0
+    problem = ridge(n=600, p=10, seed=100, data=True, x0=x0)
+    start = truth(problem, problem.x0, problem.y0)[0]
+    end = truth(problem, bilevel.minimize(problem, SOBA(), steps=6).x, problem.y0)[0]
+    usual = truth(problem, bilevel.minimize(problem, steps=30).x, problem.y0)[0]
+    assert start - end >= 0.5 * (start - usual)
+
+
+def test_noise_makes_batches_grow_and_never_leads_up() -> None:
+    problem = sum_quad(n=2000, seed=62, heavy=True)
+    first = bilevel.minimize(problem, SOBA(), steps=1).state.measured
+    result = bilevel.minimize(problem, SOBA(), steps=15)
+    values = [record.outer_value for record in result.history]
+    assert "batch" not in first
+    assert result.state.measured["batch"] > 256
+    assert values[-1] <= values[0]
+
+
+def test_numbers_keep_the_papers_loop() -> None:
+    problem = sum_quad(n=40)
+    assert bilevel.chosen(problem, SOBA(batch=8)) == SOBA(batch=8)
+    assert bilevel.chosen(problem, SOBA()) == Judged(method=SOBA())
+    assert bilevel.chosen(problem, named("maml").algorithm()) == named("maml").algorithm()
+
+
+@pytest.mark.parametrize("algorithm", [SABA(), StocBiO()], ids=["saba", "stocbio"])
+def test_a_run_that_is_resumed_ends_at_the_same_bits(algorithm: Algorithm) -> None:
+    problem = sum_quad(n=1000, seed=3)
+    whole = bilevel.minimize(problem, algorithm, steps=4)
+    half = bilevel.minimize(problem, algorithm, steps=2)
+    rest = bilevel.minimize(problem, algorithm, steps=4, after=half.past)
+    assert torch.equal(whole.x, rest.x)
+    assert whole.counts == rest.counts

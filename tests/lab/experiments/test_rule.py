@@ -1,0 +1,123 @@
+"""The rule of verdicts: what must always hold, and how often it is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bilevel.lab.experiments.rule import ERROR, Gain, Verdict, decide, interval
+
+Draw = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
+CLAIMS = {5: 7000, 10: 2100}  # by seeds: the bootstrap of ten is dearer
+
+# What the gain of two methods that tie may look like: exchangeable, hence symmetric.
+TIES: dict[str, Draw] = {
+    "normal": lambda rng, size: rng.normal(size=size),
+    "heavy tails": lambda rng, size: rng.standard_t(3, size=size),
+    "light tails": lambda rng, size: rng.uniform(-1, 1, size=size),
+    "log-normal": lambda rng, size: rng.lognormal(size=size) - rng.lognormal(size=size),
+    "rounded": lambda rng, size: rng.normal(size=size).round(),
+    "mostly equal": lambda rng, size: rng.normal(size=size) * (rng.random(size) < 0.3),
+}
+values = st.lists(st.floats(-1e3, 1e3), min_size=5, max_size=12)
+
+
+def false_pages(draw: Draw, seeds: int, claims: int) -> float:
+    """In which share of pages, all of whose claims compare methods that tie, a verdict falls."""
+    rng = np.random.default_rng(seeds * claims)
+    wrong, pages = 0, CLAIMS[seeds] // claims
+    for _ in range(pages):
+        rows = draw(rng, (claims, seeds))
+        verdicts = [decide([Gain("", tuple(row))], ERROR / claims) for row in rows]
+        wrong += any(verdict is not Verdict.UNDECIDED for verdict in verdicts)
+    return wrong / pages
+
+
+@pytest.mark.parametrize("claims", [1, 7])
+@pytest.mark.parametrize("seeds", [5, 10])
+@pytest.mark.parametrize("shape", TIES)
+def test_ties_are_told_apart_on_at_most_one_page_in_twenty(
+    shape: str, seeds: int, claims: int
+) -> None:
+    assert false_pages(TIES[shape], seeds, claims) <= 0.05
+
+
+def test_ten_seeds_hold_against_gains_of_one_size_and_either_sign() -> None:
+    def coin(rng: np.random.Generator, size: tuple[int, int]) -> NDArray[np.float64]:
+        return rng.choice([-1.0, 1.0], size=size)
+
+    assert false_pages(coin, 10, 1) <= 0.05
+    assert false_pages(coin, 5, 1) == 0.0  # all equal: five signs alone decide nothing
+
+
+def test_a_clear_effect_is_found() -> None:
+    rng = np.random.default_rng(0)
+    clear = [decide([Gain("", tuple(rng.normal(5, 1, 5)))], ERROR / 7) for _ in range(200)]
+    assert clear.count(Verdict.CONFIRMED) >= 180
+    assert Verdict.CONTRADICTED not in clear
+
+
+def test_many_rivals_do_not_make_a_contradiction() -> None:
+    """A claim against six rivals who all tie with it."""
+    rng = np.random.default_rng(1)
+    pages = [
+        decide([Gain("", tuple(rng.normal(size=5))) for _ in range(6)], ERROR) for _ in range(400)
+    ]
+    assert sum(page is not Verdict.UNDECIDED for page in pages) <= 20
+
+
+@given(values, st.floats(1e-4, 0.2))
+@settings(max_examples=60, deadline=None)
+def test_the_opposite_gains_have_the_opposite_verdict(gains: list[float], error: float) -> None:
+    there, back = (
+        decide([Gain("", tuple(gains))], error),
+        decide([Gain("", tuple(-gain for gain in gains))], error),
+    )
+    opposite = {
+        Verdict.CONFIRMED: Verdict.CONTRADICTED,
+        Verdict.CONTRADICTED: Verdict.CONFIRMED,
+        Verdict.UNDECIDED: Verdict.UNDECIDED,
+    }
+    # The two ends of the bootstrap differ by what 2,000 resamples cannot see.
+    near = min(abs(interval(gains, error).low), abs(interval(gains, error).high))
+    assert back is opposite[there] or near < 0.1 * np.std(gains)
+
+
+@given(values)
+@settings(max_examples=60, deadline=None)
+def test_a_smaller_error_never_decides_more(gains: list[float]) -> None:
+    wide, narrow = interval(gains, 0.001), interval(gains, 0.05)
+    assert wide.low <= narrow.low <= narrow.mean <= narrow.high <= wide.high
+    if decide([Gain("", tuple(gains))], 0.05) is Verdict.UNDECIDED:
+        assert decide([Gain("", tuple(gains))], 0.001) is Verdict.UNDECIDED
+
+
+@given(values, st.floats(0.01, 100))
+@settings(max_examples=30, deadline=None)
+def test_units_do_not_matter(gains: list[float], scale: float) -> None:
+    one, other = interval(gains, 0.05), interval([scale * gain for gain in gains], 0.05)
+    if math.isfinite(one.low):
+        assert other.low == pytest.approx(scale * one.low, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "gains",
+    [(), (1.0,), (1.0, 1.1, 0.9, 1.0), (0.0,) * 10, (1.0,) * 5, (1.0,) * 9 + (math.nan,)],
+)
+def test_too_few_seeds_ties_and_what_was_lost_decide_nothing(gains: tuple[float, ...]) -> None:
+    assert decide([Gain("", gains)], 0.05) is Verdict.UNDECIDED
+    assert decide([], 0.05) is Verdict.UNDECIDED
+
+
+def test_one_comparison_that_is_open_leaves_the_claim_open() -> None:
+    ahead, tied = (1.0, 1.1, 0.9, 1.0, 1.2), (1.0, -1.1, 0.9, -1.0, 0.2)
+    assert decide([Gain("", ahead), Gain("", ahead)], 0.05) is Verdict.CONFIRMED
+    assert decide([Gain("", ahead), Gain("", tied)], 0.05) is Verdict.UNDECIDED
+    behind = tuple(-gain for gain in ahead)
+    assert decide([Gain("", ahead), Gain("", behind)], 0.05) is Verdict.CONTRADICTED

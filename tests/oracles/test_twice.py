@@ -1,0 +1,115 @@
+"""Losses without a second derivative are told as such, before a number is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bilevel
+
+STEPS = bilevel.inner.Steps(bilevel.updates.Descent(0.1), 2)
+
+
+def quadratic(x: Tensor, y: Tensor) -> Tensor:
+    return ((y - 2 * x) ** 2).sum()
+
+
+def problem(inner: Any) -> bilevel.Problem:
+    return bilevel.Problem(lambda x, y: ((y - 1) ** 2).sum(), inner, torch.zeros(2), torch.zeros(2))
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Any:
+    return torch.compile(quadratic, backend="aot_eager")
+
+
+@pytest.mark.parametrize(
+    "method", [bilevel.ITD(), bilevel.AID(bilevel.linear.CG(2))], ids=["itd", "aid"]
+)
+def test_a_compiled_loss_is_refused_where_its_products_would_be_zero(
+    compiled: Any, method: Any
+) -> None:
+    with pytest.raises(ValueError, match=r"compiled by torch\.compile"):
+        bilevel.hypergradient(problem(compiled), torch.zeros(2), torch.zeros(2), method, STEPS)
+
+
+def test_a_compiled_loss_has_no_implicit_gradient(compiled: Any) -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = bilevel.argmin(compiled, torch.zeros(2), x, bilevel.inner.GradientDescent(20, 0.25))
+    with pytest.raises(ValueError, match=r"compiled by torch\.compile"):
+        y.sum().backward()
+
+
+def test_a_compiled_loss_serves_methods_of_first_derivatives(compiled: Any) -> None:
+    method = bilevel.algorithms.F2SA(
+        multiplier=100.0, inner_lr=0.25, outer_lr=0.05, inner_steps=10, batch=None
+    )
+    plain, fast = (
+        bilevel.minimize(problem(inner), method, steps=5).state.x for inner in (quadratic, compiled)
+    )
+    torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_differences_serve_where_a_layer_has_no_second_derivative() -> None:
+    words = torch.arange(12).reshape(4, 3) % 5
+    net = nn.EmbeddingBag(5, 2).double()
+
+    def inner(x: Tensor, net: nn.Module) -> Tensor:
+        return (net(words) - x).square().sum()
+
+    x = torch.ones(2, dtype=torch.float64)
+    given = bilevel.Problem(lambda x, y: inner(torch.zeros(2), y), inner, x, net), x, net
+    with pytest.raises(ValueError, match="no second derivative"):
+        bilevel.hypergradient(*given, bilevel.AID(bilevel.linear.Identity(0.1)))
+    method = bilevel.hypergradients.FiniteDifferences(bilevel.AID(bilevel.linear.Identity(0.1)))
+    found = bilevel.hypergradient(*given, method)
+    # v = ∇y f/10, and ∂/∂x ⟨∇y g, v⟩ = −2 Σ over rows of the mean of their words' v.
+    slope = torch.autograd.functional.jacobian(
+        lambda table: (nn.functional.embedding_bag(words, table)).square().sum(), found.y["weight"]
+    )
+    exact = 2 * nn.functional.embedding_bag(words, slope / 10).sum(0)
+    torch.testing.assert_close(found.value, exact, rtol=1e-6, atol=1e-8)
+
+
+def test_activations_that_are_computed_again_are_named() -> None:
+    class Again(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, rows: Tensor) -> Tensor:
+            found: Tensor = torch.utils.checkpoint.checkpoint(
+                lambda rows: self.layer(rows).tanh(), rows, use_reentrant=False
+            )
+            return found
+
+    def inner(x: Tensor, net: nn.Module) -> Tensor:
+        return (net(torch.eye(2)) - x).square().sum()
+
+    given = bilevel.Problem(lambda x, y: inner(torch.zeros(2), y), inner, torch.ones(2), Again())
+    result = bilevel.minimize(given, bilevel.algorithms.ITDBiO(inner=STEPS, outer_lr=0.1), steps=1)
+    assert result.status == "diverged"
+    assert "torch.utils.checkpoint" in result.message
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_both_sides_of_a_difference_have_the_same_draws(streamed: bool) -> None:
+    """Masks of dropout, and the batches of a stream: else their noise over 2ε is all there is."""
+    rows = torch.randn(12, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Dropout(0.0 if streamed else 0.4))
+    net.double()
+
+    def inner(x: Tensor, net: nn.Module, batch: bilevel.Batch) -> Tensor:
+        return (net(batch.data[0]) * x).pow(2).mean()
+
+    tensors = torch.utils.data.TensorDataset(rows)
+    data = torch.utils.data.DataLoader(tensors, batch_size=4, shuffle=True) if streamed else (rows,)
+    x = torch.linspace(1, 2, 4, dtype=torch.float64)
+    given = bilevel.Problem(inner, inner, x, net, data, data), x, net
+    aid = bilevel.AID(bilevel.linear.CG(3))
+    exact = bilevel.hypergradient(*given, aid).value
+    found = bilevel.hypergradient(*given, bilevel.hypergradients.FiniteDifferences(aid)).value
+    torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-7)

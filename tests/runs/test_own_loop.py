@@ -1,0 +1,112 @@
+"""Implicit gradients in one's own program, against dense formulas and differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bilevel
+
+from ..truth import networks as truth
+
+A = torch.tensor([[2.0, 0.3, 0.0], [0.3, 1.5, 0.2], [0.0, 0.2, 1.0]], dtype=torch.float64)
+X0 = torch.tensor([0.4, -0.7], dtype=torch.float64)
+TIGHT = bilevel.inner.NewtonCG(tol=1e-13)
+
+
+def quartic(x: Tensor, y: Tensor) -> Tensor:
+    shift = torch.stack([x[0], x[1], x[0] * x[1]])
+    return y @ A @ y / 2 + y.pow(4).sum() / 4 - shift @ y + (x[0] * y[0]).exp()
+
+
+def solution(x: Tensor) -> Tensor:
+    return bilevel.argmin(quartic, torch.zeros(3, dtype=torch.float64), x, TIGHT)
+
+
+def test_argmin_has_the_implicit_gradient_and_the_gradients_of_that() -> None:
+    x = X0.clone().requires_grad_()
+    assert torch.autograd.gradcheck(solution, x, eps=1e-5, atol=1e-7)
+    assert torch.autograd.gradgradcheck(solution, x, eps=1e-5, atol=1e-6)
+    y = solution(x)
+    H, J = torch.autograd.functional.hessian(quartic, (X0, y.detach()))[1][::-1]
+    exact = -torch.linalg.solve(H, J)
+    found = torch.stack([torch.autograd.grad(part, x, retain_graph=True)[0] for part in y])
+    torch.testing.assert_close(found, exact, rtol=1e-8, atol=1e-10)
+
+
+def test_argmin_takes_and_gives_dicts() -> None:
+    def inner(x: Any, y: Any) -> Tensor:
+        return (y["a"] - x["p"]).square().sum() + (y["b"] - x["q"] * y["a"].sum()).square().sum()
+
+    p, q = (t.clone().requires_grad_() for t in (X0, X0[:1]))
+    y0 = {"a": torch.zeros(2).double(), "b": torch.zeros(1).double()}
+    y = bilevel.argmin(inner, y0, {"p": p, "q": q}, TIGHT)
+    torch.testing.assert_close(y["a"], p)
+    torch.testing.assert_close(y["b"], q * p.sum())
+    slopes = torch.autograd.grad(y["b"].sum(), [p, q])
+    torch.testing.assert_close(slopes, (q.detach().expand(2), p.detach().sum().reshape(1)))
+
+
+def test_three_levels_are_nested_argmins() -> None:
+    """z*(y, x) inside y*(x) inside f: against differences of f."""
+
+    def middle(x: Tensor, y: Tensor) -> Tensor:
+        z = bilevel.argmin(
+            lambda held, z: (z - held[0].sin() * held[1]).square().sum() + z.pow(4).sum() / 8,
+            torch.zeros(2, dtype=torch.float64),
+            (x, y),
+            TIGHT,
+        )
+        return (y - z - 1).square().sum() + y.pow(4).sum() / 10
+
+    def f(x: Tensor) -> Tensor:
+        y = bilevel.argmin(middle, torch.zeros(2, dtype=torch.float64), x, TIGHT)
+        return (y - x).square().sum()
+
+    x = X0.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(f(x), x)
+    width = 1e-5
+    differences = [
+        (f(X0 + width * e) - f(X0 - width * e)).detach() / (2 * width)
+        for e in torch.eye(2, dtype=torch.float64)
+    ]
+    torch.testing.assert_close(slope, torch.stack(differences), rtol=1e-6, atol=1e-8)
+
+
+def test_vmap_solves_a_batch_as_one_problem() -> None:
+    rows = torch.stack([X0, 2 * X0, -X0])
+    together = torch.func.vmap(solution)(rows)
+    torch.testing.assert_close(together, torch.stack([solution(row) for row in rows]))
+    slopes = torch.func.vmap(torch.func.grad(lambda x: solution(x).sum()))(rows)
+    x = X0.clone().requires_grad_()
+    torch.testing.assert_close(slopes[0], torch.autograd.grad(solution(x).sum(), x)[0])
+
+
+def test_backward_fills_grad_with_the_implicit_gradient_of_a_network() -> None:
+    weights, net = truth.weight_net(), truth.net().eval()
+    x = list(weights.parameters())
+    y = [p for p in net.parameters() if p.requires_grad]
+    solver = bilevel.linear.CG(200, 1e-12)
+    for _ in range(2):
+        value = bilevel.backward(
+            lambda: truth.outer(weights, net, truth.SOME),
+            lambda: truth.inner(weights, net, truth.ALL),
+            x=x,
+            y=y,
+            method=bilevel.AID(solver),
+        )
+    problem = truth.problem(y0=net)
+    found = bilevel.hypergradient(problem, weights, net, bilevel.AID(solver))
+    got = truth.flat(p.grad for p in x)
+    torch.testing.assert_close(got, 2 * truth.flat(found.value.values()), rtol=1e-9, atol=1e-12)
+    assert float(value) == pytest.approx(truth.outer(weights, net, truth.SOME).item())
+    assert all(p.grad is None for p in net.parameters())
+
+
+def test_backward_names_what_it_cannot_use() -> None:
+    plain = torch.ones(1)
+    with pytest.raises(ValueError, match="y must be a list of tensors that require a gradient"):
+        bilevel.backward(lambda: plain, lambda: plain, [nn.Parameter(plain)], [plain])
