@@ -126,12 +126,13 @@ def test_a_step_whose_last_call_ends_late_counts() -> None:
         return float(looks)
 
     whole = bilevel.minimize(noisy_sum(20).problem(), GOOD, steps=1, seconds=1e9, clock=clock)
-    # The clock is looked at before the step, before each call, and after the step.
+    # The clock is tried once, then looked at before the step, before each call, and after it.
+    inside = looks - 1
     exact = bilevel.minimize(
-        noisy_sum(20).problem(), GOOD, steps=9, seconds=looks - 1.5, clock=ticking()
+        noisy_sum(20).problem(), GOOD, steps=9, seconds=inside - 1.5, clock=ticking()
     )
     assert (whole.state.step, exact.state.step) == (1, 1)
-    assert (exact.status, exact.seconds) == ("time_limit", looks - 1)
+    assert (exact.status, exact.seconds) == ("time_limit", inside - 1)
     assert "broken off" not in exact.message
 
 
@@ -191,3 +192,14 @@ def test_all_processes_break_off_at_the_same_call() -> None:
 
     for x in together(2, run):
         torch.testing.assert_close(x, alone.x, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("clock", "message"),
+    [(lambda unit: 0.0, "without arguments"), (lambda: "noon", "as a number, got 'noon'")],
+)
+def test_a_clock_that_tells_no_seconds_is_refused_before_any_work(
+    clock: Callable[..., Any], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        bilevel.minimize(quadratic().problem(), AIDBiO(), clock=clock)

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from bilevel.durable.regular import check_regular
 from bilevel.durable.sealed import DamagedError
 
 _HEAD = b'{"file": "bilevel history"}\n'
@@ -38,9 +39,12 @@ class GrowingLog:
         Raises:
             DamagedError: they are not what was written.
             OSError: they cannot be read.
+            UserError: there is no file, but a pipe or a device.
         """
-        size = int(mark["size"])
-        data = self._path.read_bytes()[:size] if size else b""
+        size, data = int(mark["size"]), b""
+        if size:
+            check_regular(self._path)
+            data = self._path.read_bytes()[:size]
         found = hashlib.sha256(data)
         if len(data) != size or found.hexdigest() != mark["sha256"]:
             raise DamagedError(f"{self._path.name} is not what was written")

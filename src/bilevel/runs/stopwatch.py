@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from bilevel.errors import quoted
 from bilevel.problem.peers import Peers
 
 _ASIDE = 0.1  # of the limit: so long may a look take even when the time is up
@@ -27,6 +29,7 @@ class Stopwatch:
     """
 
     def __init__(self, clock: Callable[[], float], limit: float | None, peers: Peers) -> None:
+        _check(clock)
         self.spent = 0.0
         self._clock, self._limit, self._peers = clock, limit, peers
         self._end: float | None = None
@@ -83,3 +86,13 @@ class Stopwatch:
     def _spend(self, start: float) -> None:
         # The slowest process counts for all: a time limit must end them at the same step.
         self.spent += self._peers.largest(self._clock() - start)
+
+
+def _check(clock: Callable[[], float]) -> None:
+    """Before any work: a clock that needs an argument would fail inside the first step."""
+    try:
+        now: object = clock()
+    except Exception as error:
+        raise TypeError(f"clock() failed: {error}; give a function without arguments") from error
+    if isinstance(now, bool) or not isinstance(now, numbers.Real):
+        raise TypeError(f"clock() must give seconds as a number, got {quoted(now)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,14 @@ def test_a_file_of_the_users_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match="history.jsonl was not written by bilevel"):
         kept(tmp_path / "other")
     assert "my own notes" in (tmp_path / "other" / "history.jsonl").read_text()
+
+
+def test_a_pipe_in_the_place_of_the_history_is_not_waited_for(tmp_path: Path) -> None:
+    kept(tmp_path)
+    (tmp_path / "history.jsonl").unlink()
+    os.mkfifo(tmp_path / "history.jsonl")
+    with pytest.raises(UserError, match=r"no checkpoint in .* is whole"):
+        kept(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -253,3 +253,8 @@ def test_preconditioner_that_is_not_positive_or_of_another_shape_raises(diagonal
     cg = CG(preconditioner=tensor if kind == "tensor" else lambda hessian: tensor)
     with pytest.raises(ValueError, match=message):
         cg.solve(MatrixHessian(torch.eye(3)), torch.ones(3))
+
+
+def test_preconditioner_that_gives_neither_a_diagonal_nor_a_function_raises():
+    with pytest.raises(TypeError, match=r"it gave 3\.0"):
+        CG(preconditioner=lambda hessian: 3.0).solve(MatrixHessian(torch.eye(3)), torch.ones(3))

@@ -119,7 +119,14 @@ def inverse(given: Preconditioner | None, hessian: Hessian, b: Tensor) -> Apply:
     if given is None:
         return _identity
     near = given if isinstance(given, Tensor) else given(hessian)
-    return _divide_by(near, b) if isinstance(near, Tensor) else near
+    if isinstance(near, Tensor):
+        return _divide_by(near, b)
+    if not callable(near):
+        raise TypeError(
+            "a preconditioner that is a function of the Hessian must give a diagonal, as a tensor, "
+            f"or a function of a vector; it gave {quoted(near)}"
+        )
+    return near
 
 
 def conjugate_gradients(
