@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import bilevel
+from bilevel.algorithms import SABA, AIDBiO, StocBiO
 from bilevel.algorithms.contract import Algorithm, Report, State, Write
 from bilevel.oracles import Oracle, View
 from bilevel.oracles.prices import Cost
@@ -171,3 +172,39 @@ def test_tables_are_written_when_a_step_is_accepted_and_not_before() -> None:
     diverged = bilevel.minimize(problem, Remembers(bad=4), steps=5)
     assert diverged.status == "diverged"
     assert diverged.state.tables["seen"].tolist() == [0, 1, 2, 3, 0, 0, 0, 0, 0]
+
+
+def test_an_objective_without_a_minimum_is_told() -> None:
+    start = torch.ones(2, dtype=torch.float64)
+    problem = bilevel.Problem(
+        outer=lambda x, y: (x * y).sum() - 5 * (x**2).sum(),
+        inner=lambda x, y: ((y - x) ** 2).sum(),
+        x0=start,
+        y0=0 * start,
+    )
+    result = bilevel.minimize(problem, steps=40)
+    assert result.status == "step_limit"
+    assert "may have no minimum" in result.message
+    # A norm that grows on the way down and falls again is no such fall.
+    well = bilevel.Problem(
+        outer=lambda x, y: -(-((y - 30) ** 2) / 8).exp().sum(),
+        inner=lambda x, y: ((y - x) ** 2).sum(),
+        x0=15 * start,
+        y0=15 * start,
+    )
+    found = bilevel.minimize(well, steps=40, tol=1e-9)
+    assert "may have no minimum" not in found.message
+
+
+@pytest.mark.parametrize("method", [AIDBiO(), StocBiO(), SABA()], ids=lambda m: type(m).__name__)
+def test_an_inner_loss_without_a_minimum_is_told(method: Algorithm) -> None:
+    start = torch.ones(2, dtype=torch.float64)
+    problem = bilevel.Problem(
+        outer=lambda x, y: (y**2).sum(),
+        inner=lambda x, y: -((x - y) ** 2).sum(),
+        x0=start,
+        y0=0 * start,
+    )
+    result = bilevel.minimize(problem, method, steps=5)
+    assert result.status == "diverged"
+    assert "the inner loss may have no minimum in y" in result.message

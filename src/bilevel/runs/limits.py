@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 from bilevel.arguments import positive, positive_integer
 from bilevel.runs.history import HistoryRecord, Past
-from bilevel.runs.status import Status
-
-_EARLY = 10  # steps whose norms define what is usual
-_GROWN = 1e6  # growth beyond that by this factor is divergence
+from bilevel.runs.status import EARLY, GROWN, Status
 
 
 @dataclass(frozen=True)
@@ -56,10 +53,10 @@ def divergence(history: Sequence[HistoryRecord]) -> str:
     risen above its first value. A start at the solution is not mistaken for divergence: its noise
     shows in the first norms already.
     """
-    if len(history) <= _EARLY:
+    if len(history) <= EARLY:
         return ""
-    last, usual = history[-1], max([record.hypergradient_norm for record in history[:_EARLY]])
-    if not last.hypergradient_norm > _GROWN * usual:
+    last, usual = history[-1], max([record.hypergradient_norm for record in history[:EARLY]])
+    if not last.hypergradient_norm > GROWN * usual:
         return ""
     values = [record.outer_value for record in history if record.outer_value is not None]
     # A large gradient alone may be a steep stretch on the way down.
@@ -67,5 +64,5 @@ def divergence(history: Sequence[HistoryRecord]) -> str:
         return ""
     return (
         f"At step {last.step} the hypergradient's norm is {last.hypergradient_norm:.3g}, and it "
-        f"was at most {usual:.3g} in the first {_EARLY} steps."
+        f"was at most {usual:.3g} in the first {EARLY} steps."
     )

@@ -56,9 +56,9 @@ class Run:
         self._views = Views(self.problem, self.seed, watch=watch.watcher)
         self._evaluations = Evaluations(self.evaluate_every, self._views.oracle)
         # Of several processes, one may have the callbacks, which need each step.
-        alone = self.callbacks or self.problem.tasks or self.problem.peers.size > 1
-        alone = alone or not self.algorithm.stretches
-        self._pace = None if alone else Pace.between(self.evaluate_every, watch)
+        single = self.callbacks or self.problem.tasks or self.problem.peers.size > 1
+        by_steps = single or not self.algorithm.stretches
+        self._pace = None if by_steps else Pace.between(self.evaluate_every, watch)
 
     def settings(self) -> dict[str, Any]:
         """What decides the steps and the history, besides the problem and the algorithm."""
@@ -120,9 +120,8 @@ class Run:
         past = self._past()
         # A step that diverged has no record, but what it asked for was paid.
         counts = self._views.counts if status is Status.DIVERGED else past.counts
-        memories = self.memories()
         ending = self._ending or (None if status is None else Ending(status))
-        return Saved(replace(past, counts=counts), memories, ending, self._best)
+        return Saved(replace(past, counts=counts), self.memories(), ending, self._best)
 
     def advance(self) -> Status | None:
         """One step, its record and its callbacks; how the run has ended, if it has."""
@@ -136,7 +135,7 @@ class Run:
         except OutOfTimeError:
             return self._broken_off()
         if taken is None:
-            return self._diverged(not_finite(self._state.step + 1, self.problem))
+            return self._diverged(not_finite(self._state.step + 1, self.problem, self._lost))
         # All of them, whatever the first says: each must see every step.
         answers = [callback(self._progress()) for callback in self.callbacks]
         return self._status(*taken, any(says_stop(answer) for answer in answers))
@@ -245,6 +244,7 @@ class Run:
             if not finite or not self._note(view.whole, x, state, report):
                 if count > 1:  # which are tried again, fewer at a time: one alone is paid for
                     self._views.count_from(self._counts)
+                self._lost = report
                 return None
         for write in report.writes:  # accepted: now the tables may change
             table = state.tables[write.table]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
 
+from bilevel.algorithms.contract import Report
 from bilevel.problem.problem import Problem
 from bilevel.runs.history import HistoryRecord
+
+EARLY = 10  # steps whose norms define what is usual
+GROWN = 1e6  # growth beyond that by this factor is divergence, or a fall without an end
 
 
 class Status(StrEnum):
@@ -49,9 +54,16 @@ BROKEN_OFF = (
     "Step {step} was broken off: it takes longer than what was left of the time. Allow more "
     "seconds, or bound its solves, as in AIDBiO(inner_steps=10, inner_lr=0.1, cg_steps=10)."
 )
+_RAN_AWAY = (
+    " Its inner solve ran away: the inner loss may have no minimum in y, or its steps are too long."
+)
 _AGAIN = (
     " If a module computes its activations again (torch.utils.checkpoint), leave that out: it "
     "would do so after the loss has returned, without its numbers. memory= of ITD saves more."
+)
+_FALLS_ON = (
+    "Φ falls ever faster, and may have no minimum: add a penalty on x to the outer loss, or bound "
+    "x by bilevel.updates.Projected."
 )
 UNSEEN = "There was no time left to confirm it: allow more seconds."
 ADVICE = {
@@ -66,9 +78,12 @@ ADVICE = {
 }
 
 
-def not_finite(step: int, problem: Problem) -> str:
+def not_finite(step: int, problem: Problem, report: Report) -> str:
     """What to say of a step with values that are not finite."""
-    return f"Step {step} gave values that are not finite.{_AGAIN * (problem.networks is not None)}"
+    solves = (solve.residual for solve in report.solves if solve.what == "inner")
+    away = any(residual is not None and not math.isfinite(residual) for residual in solves)
+    known = _RAN_AWAY * away + _AGAIN * (problem.networks is not None)
+    return f"Step {step} gave values that are not finite.{known}"
 
 
 def describe(
@@ -93,4 +108,14 @@ def describe(
         f"In {count} of {len(history)} steps the {part} solve ended with {what!r}: {ADVICE[what]}."
         for (part, what), count in problems.items()
     ]
-    return " ".join(filter(None, [sentence, note, *notes]))
+    fall = _FALLS_ON if _falls_on(history) else ""
+    return " ".join(filter(None, [sentence, note, fall, *notes]))
+
+
+def _falls_on(history: Sequence[HistoryRecord]) -> bool:
+    """Whether f is lower than at first where the hypergradient is steeper than ever, and by far."""
+    norms = [record.hypergradient_norm for record in history]
+    values = [record.outer_value for record in history if record.outer_value is not None]
+    if len(norms) <= EARLY or not values or values[-1] >= values[0]:
+        return False
+    return norms[-1] == max(norms) > GROWN * max(norms[:EARLY])
