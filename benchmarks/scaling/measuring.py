@@ -53,8 +53,8 @@ def measure(study: Study, rounds: int) -> Curve:
 def seconds(case: Case, clock: Callable[[], float] = time.process_time) -> tuple[float, float]:
     """A step with all that the loop does for it, and the part of that in `algorithm.step`.
 
-    `minimize` looks at its clock when a step begins and when it ends. The first step warms up,
-    and the last one ends with an evaluation on all rows: they do not count.
+    `minimize` looks at its clock once to try it, and when a step begins and ends. The first step
+    warms up, and the last one ends with an evaluation on all rows: they do not count.
     """
     looks: list[float] = []
 
@@ -63,7 +63,7 @@ def seconds(case: Case, clock: Callable[[], float] = time.process_time) -> tuple
         return looks[-1]
 
     run(case, case.steps + 2, look)
-    begun, ended = looks[0::2], looks[1::2]
+    begun, ended = looks[1::2], looks[2::2]
     inside = sum(end - begin for begin, end in zip(begun[1:-1], ended[1:-1], strict=True))
     return (begun[-1] - begun[1]) / case.per, inside / case.per
 

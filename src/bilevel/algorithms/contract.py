@@ -62,6 +62,10 @@ class State:
         # Everything: a callback that works on its copy in place must not move the run.
         return copy.deepcopy(self)
 
+    def with_own_tables(self) -> State:
+        """The same with tables of its own, which may be written to."""
+        return replace(self, tables={name: table.clone() for name, table in self.tables.items()})
+
     def plain(self) -> dict[str, Any]:
         """The same as dicts, numbers and tensors."""
         return {

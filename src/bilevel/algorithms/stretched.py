@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, Report, Solve, State
@@ -43,7 +41,7 @@ def taken(
 
 def by_steps(algorithm: Algorithm, oracle: Oracle, state: State, steps: int) -> Moved:
     """One step after another, where nothing faster is known; the tables are copied first."""
-    state = replace(state, tables={name: t.clone() for name, t in state.tables.items()})
+    state = state.with_own_tables()
     for _ in range(steps):
         before, (state, report) = state, algorithm.step(View.of(oracle, state.step), state)
         for write in report.writes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,9 +25,9 @@ from bilevel.runs.limits import Limits, divergence
 from bilevel.runs.pace import Pace
 from bilevel.runs.progress import Callback, Progress, StatefulCallback, says_stop
 from bilevel.runs.result import Result
-from bilevel.runs.status import BROKEN_OFF, UNSEEN, Status, describe, not_finite
+from bilevel.runs.status import BROKEN_OFF, NOT_CONVEX, UNSEEN, Status, describe, not_finite
 from bilevel.runs.stopwatch import OutOfTimeError, Stopwatch
-from bilevel.runs.verify import look, lower
+from bilevel.runs.verify import curves_down, look, lower
 
 Metric = Callable[[Variables, Variables], float]
 _NEAR = 10  # times the tolerance: beyond this it is a bias, which further steps do not remove
@@ -85,8 +85,7 @@ class Run:
         past, self._start = saved.past, start
         check_fit(self.problem, past.state)
         # The run writes into its tables, but not into those of the state that it was given.
-        tables = {name: table.clone() for name, table in past.state.tables.items()}
-        self._state = replace(past.state, tables=tables)
+        self._state = past.state.with_own_tables()
         self._watch.spent, self._history = past.seconds, list(past.history)
         self._counts = past.counts
         self._views.count_from(past.counts)
@@ -107,12 +106,11 @@ class Run:
 
     def before(self) -> Saved:
         """What goes on from before the step that was broken off, by an error or Ctrl-C."""
-        marked, state = self._marked, self._marked.past.state
-        tables = {name: table.clone() for name, table in state.tables.items()}
+        marked, state = self._marked, self._marked.past.state.with_own_tables()
         for write in self._overwritten:
-            tables[write.table][write.rows] = write.values
+            state.tables[write.table][write.rows] = write.values
         history = [record for record in self._history if record.step <= state.step]
-        past = replace(marked.past, state=replace(state, tables=tables), history=history)
+        past = replace(marked.past, state=state, history=history)
         return replace(marked, past=past)
 
     def saved(self, status: Status | None = None) -> Saved:
@@ -182,7 +180,9 @@ class Run:
     def _broken_off(self) -> Status:
         """Out of time inside a step: the run stands where it stood before it."""
         self._views.count_from(self._marked.past.counts)
-        note = BROKEN_OFF.format(step=self._state.step + 1)
+        note, state = BROKEN_OFF.format(step=self._state.step + 1), self._state
+        with suppress(OutOfTimeError), self._aside(state.step) as oracle:
+            note += NOT_CONVEX * curves_down(oracle, state.x, state.y)
         self._ending = Ending(Status.TIME_LIMIT, note=note)
         return Status.TIME_LIMIT
 

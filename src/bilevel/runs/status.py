@@ -54,6 +54,12 @@ BROKEN_OFF = (
     "Step {step} was broken off: it takes longer than what was left of the time. Allow more "
     "seconds, or bound its solves, as in AIDBiO(inner_steps=10, inner_lr=0.1, cg_steps=10)."
 )
+NOT_CONVEX = (
+    " The inner loss curves down in some direction here: it is not strongly convex in y, as with "
+    "most networks. For these use a few inner steps and ITD, as in ITDBiO(inner=bilevel.inner."
+    "Steps(bilevel.updates.Momentum(0.1), 5, keep=True), outer=bilevel.updates.Adam(0.01)), or add "
+    "a ridge to the inner loss."
+)
 _RAN_AWAY = (
     " Its inner solve ran away: the inner loss may have no minimum in y, or its steps are too long."
 )

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bilevel.hypergradients.aid import AID
+from bilevel.numerics.lanczos import extreme_eigenvalues
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
@@ -31,6 +32,7 @@ _ABOUT = 1.1  # times the tolerance: what "at most the tolerance" may be off by
 _ROUNDS = 12
 _DROP = 1e-2  # what a round leaves of ‖∇y g‖
 _ENERGY = 1e-6  # what may be left of v's error in the energy norm, where residuals say nothing
+_PRODUCTS, _ROUNDING = 10, 1e-4  # of Lanczos; what single precision may make of a zero
 _SETTLED = 0.1  # of the tolerance: how far ∇Φ may still move
 
 
@@ -124,6 +126,13 @@ def lower(oracle: Oracle, first: Point, second: Point) -> Point:
     # Both with y solved again and on the same rows: else they could not be compared.
     values = [_outer_value(oracle, *point) for point in (first, second)]
     return first if values[0] <= values[1] else second
+
+
+def curves_down(oracle: Oracle, x: Tensor, y: Tensor) -> bool:
+    """Whether a few products show that g is not convex in y there: then no solve may ever end."""
+    seen = extreme_eigenvalues(oracle.linearize(x, y).hvp, y, steps=_PRODUCTS)
+    # Ritz values lie inside the spectrum: a negative one is no matter of too few products.
+    return seen.smallest < -_ROUNDING * seen.largest
 
 
 def _outer_value(oracle: Oracle, x: Tensor, y: Tensor) -> float:
