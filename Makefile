@@ -47,11 +47,13 @@ docs-serve: $(DOCS_READY)
 gallery: $(READY)
 	$(BIN)/python docs/making/gallery.py --all
 
-# The core with the lowest versions that pyproject.toml allows, in an environment of its own.
+# The core with the lowest versions that pyproject.toml allows, in an environment of its own. Builds
+# of torch for GPUs are gigabytes: name an index of smaller ones by LOWEST_PIP="--extra-index-url ...".
+LOWEST_PIP ?=
 lowest:
 	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check pytest \
-		$$($(PYTHON) benchmarks/lowest.py) --extra-index-url https://download.pytorch.org/whl/cpu
+		$$($(PYTHON) benchmarks/lowest.py) $(LOWEST_PIP)
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest tests/runs/test_minimize.py \
 		tests/hypergradients/test_hypergradients.py tests/theory/test_certificates.py
