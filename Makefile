@@ -52,11 +52,12 @@ gallery: $(READY)
 LOWEST_PIP ?=
 lowest:
 	test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check pytest \
-		$$($(PYTHON) benchmarks/lowest.py) $(LOWEST_PIP)
+	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check \
+		hypothesis pytest pytest-timeout $$($(PYTHON) benchmarks/lowest.py) $(LOWEST_PIP)
 	.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
-	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest tests/runs/test_minimize.py \
-		tests/hypergradients/test_hypergradients.py tests/theory/test_certificates.py
+	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest tests/solvers tests/hypergradients \
+		tests/algorithms/test_algorithms.py tests/oracles/test_autograd.py tests/problem/test_networks.py \
+		tests/problem/test_loaders.py tests/runs/test_minimize.py tests/theory/test_certificates.py
 
 # Wheel and archive into dist/: the same bytes from the same commit. A test says what they hold.
 package: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)

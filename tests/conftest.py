@@ -1,15 +1,18 @@
 """Fixtures that several test files share."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pooch  # noqa: F401  # its logger keeps the stderr that it first sees: not a test's
 import pytest
 import torch
 from torch import Tensor
 
 from .truth import forked
+
+with suppress(ImportError):  # the core's tests run without the extras, too
+    import pooch  # noqa: F401  # its logger keeps the stderr that it first sees: not a test's
 
 
 @pytest.fixture(scope="session", autouse=True)
