@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from bilevel.arguments import instance
-from bilevel.errors import UserError
+from bilevel.errors import UserError, quoted
 
 Buffers = Mapping[str, Tensor]
 
@@ -99,9 +99,9 @@ class Networks:
         for name in variables:
             if variables.count(name) > 1:
                 raise ValueError(
-                    f"the parameter {name.split('.', 2)[2]!r} is a variable twice. If x and y are "
-                    "to start alike but move apart, give one of them as copy.deepcopy(net); if "
-                    "each has its part of one net, choose it by bilevel.parameters(net, where=...)"
+                    f"the parameter {quoted(name.split('.', 2)[2])} is a variable twice. If x and "
+                    "y start alike but move apart, give one of them as copy.deepcopy(net); if each "
+                    "has its part of one net, choose it by bilevel.parameters(net, where=...)"
                 )
         fixed = {first[id(p)]: p.detach().clone() for p in whole.parameters()}
         self._fixed = {name: tensor for name, tensor in fixed.items() if name not in variables}
