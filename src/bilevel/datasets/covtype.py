@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bilevel.datasets.download import download
-from bilevel.datasets.origin import BarFor
-from bilevel.datasets.tables import Dataset, TableOrigin
+from bilevel.datasets.download import Remote
+from bilevel.datasets.tables import Dataset, PublishedTable
 from bilevel.errors import UserError
 
 _URL = "https://ndownloader.figshare.com/files/5976039"
@@ -19,26 +18,13 @@ _CHECKSUM = "sha256:614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Covtype(TableOrigin):
+class Covtype(PublishedTable):
     """UCI's file as scikit-learn gets it: a row a line, 54 numbers and a label from 1.
 
     UCI's training and validation rows come first; the others are the test rows.
     """
 
-    def files(self, root: Path) -> list[Path]:
-        return [root / self.name / "covtype.data.gz"]
-
-    def download(self, root: Path, progress: BarFor | None) -> None:
-        file = self.files(root)[0]
-        try:
-            download(_URL, _CHECKSUM, file, progress(file.name) if progress else None)
-        except OSError as error:
-            raise UserError(
-                f"{self.name}: could not download {_URL}: {error}\n"
-                f"Get it by other means, also as covtype.data.gz of the UCI repository, and put it "
-                f"there as {file}\nor set BILEVEL_DATA to a folder whose subfolder {self.name} has "
-                "it."
-            ) from error
+    remotes = (Remote(_URL, _CHECKSUM, "covtype.data.gz"),)  # UCI itself has it by this name, too
 
     def read(self, root: Path) -> Dataset:
         file = self.files(root)[0]

@@ -18,32 +18,34 @@ class Remote:
 
     Args:
         url: where it is.
-        checksum: such as "sha256:440f...".
+        checksum: such as "sha256:440f..."; None where its content is checked instead.
+        name: what the file is called in the data folder, if not as in the url.
     """
 
     url: str
-    checksum: str
+    checksum: str | None
+    name: str | None = None
 
     @property
     def file(self) -> str:
-        return self.url.rpartition("/")[2]
+        return self.name or self.url.rpartition("/")[2]
 
 
 def fetch_missing(
     name: str, folder: Path, remotes: Sequence[Remote], progress: BarFor | None
 ) -> list[Path]:
-    """Download the files of the data set `name` that its folder lacks; say which they were."""
+    """Download the files that the data set `name` lacks in its folder; return their paths."""
     missing = [remote for remote in remotes if not (folder / remote.file).is_file()]
     for i, remote in enumerate(missing):
         bar = progress(remote.file) if progress else None
         try:
             download(remote.url, remote.checksum, folder / remote.file, bar)
         except OSError as error:
-            wanted = "\n".join(f"  {left.url}" for left in missing[i:])
+            wanted = "\n".join(f"  {r.url}{f' as {r.name}' * bool(r.name)}" for r in missing[i:])
             raise UserError(
                 f"{name}: could not download {remote.file}: {error}\n"
-                f"Try again, or get these files by other means and put them, as they are, "
-                f"into {folder}\n{wanted}\n"
+                f"Try again, or get these files by other means and put them, unchanged, into "
+                f"{folder}\n{wanted}\n"
                 f"or set BILEVEL_DATA to a folder whose subfolder {folder.name} has them."
             ) from error
     return [folder / remote.file for remote in missing]
@@ -54,7 +56,7 @@ def download(url: str, checksum: str | None, target: Path, bar: Bar | None) -> N
 
     Args:
         url: where it is.
-        checksum: such as "sha256:440f..."; None where what is inside is checked instead.
+        checksum: as in `Remote`.
         target: where to put it.
         bar: shows the progress, in bytes.
 
@@ -73,8 +75,10 @@ def download(url: str, checksum: str | None, target: Path, bar: Bar | None) -> N
     target.chmod(0o644)  # pooch's files are for their owner alone; data folders are shared
 
 
-def verify(path: Path, checksum: str) -> None:
-    """Refuse a file whose checksum is another."""
+def verify(path: Path, checksum: str | None) -> None:
+    """Refuse a file with a different checksum; nothing is checked against None."""
+    if checksum is None:
+        return
     algorithm, _, expected = checksum.partition(":")
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, algorithm).hexdigest()

@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bilevel.datasets.download import Remote, fetch_missing, verify
-from bilevel.datasets.origin import BarFor
-from bilevel.datasets.tables import Dataset, LabelledRows, TableOrigin
+from bilevel.datasets.download import Remote, verify
+from bilevel.datasets.tables import Dataset, LabelledRows, PublishedTable
 from bilevel.errors import UserError
 
 FILES = tuple(
@@ -69,7 +68,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdxImages(TableOrigin):
+class IdxImages(PublishedTable):
     """A data set of images in idx files.
 
     Args:
@@ -78,23 +77,17 @@ class IdxImages(TableOrigin):
 
     sha256: tuple[str, str, str, str]
 
-    def files(self, root: Path) -> list[Path]:
-        return [root / self.name / file for file in FILES]
-
-    def download(self, root: Path, progress: BarFor | None) -> None:
-        remotes = [Remote(self.source + file, known) for file, known in self._checksums.items()]
-        fetch_missing(self.name, self.folder(root), remotes, progress)
+    @property
+    def remotes(self) -> list[Remote]:
+        sums = zip(FILES, self.sha256, strict=True)
+        return [Remote(self.source + file, f"sha256:{known}") for file, known in sums]
 
     def read(self, root: Path) -> Dataset:
-        for path in self.files(root):
-            verify(path, self._checksums[path.name])
         folder = self.folder(root)
+        for remote in self.remotes:
+            verify(folder / remote.file, remote.checksum)
         train, test = _part(folder, "train"), _part(folder, "t10k")
         return Dataset(self.name, train, test, self.class_names)
-
-    @property
-    def _checksums(self) -> dict[str, str]:
-        return {file: f"sha256:{known}" for file, known in zip(FILES, self.sha256, strict=True)}
 
 
 def _part(folder: Path, prefix: str) -> LabelledRows:

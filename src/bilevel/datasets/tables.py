@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bilevel.datasets.origin import Labels, Origin
+from bilevel.datasets.download import Remote, fetch_missing
+from bilevel.datasets.origin import BarFor, Labels, Origin
 
 LabelledRows = tuple[Any, Labels]  # rows: a float32 array, or a float32 csr_array; and their labels
 
@@ -63,3 +66,19 @@ class TableOrigin(Origin[Dataset]):
             outside = y[(y < 0) | (y >= len(self.class_names))]
             self._expect(root, f"{part} labels outside the classes", outside[:5].tolist(), [])
         self._expect(root, "class names", data.class_names, self.class_names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedTable(TableOrigin):
+    """A table whose files are kept as they are published."""
+
+    @property
+    @abstractmethod
+    def remotes(self) -> Sequence[Remote]:
+        """The published files."""
+
+    def files(self, root: Path) -> list[Path]:
+        return [root / self.name / remote.file for remote in self.remotes]
+
+    def download(self, root: Path, progress: BarFor | None) -> None:
+        fetch_missing(self.name, self.folder(root), self.remotes, progress)
