@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bilevel.arguments import instance, natural
+from bilevel.arguments import instance
 from bilevel.errors import quoted
 from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
@@ -120,80 +120,66 @@ def certify(
     if x is None or y is None:
         raise ValueError("say where: certify(problem, x, y), or certify(result)")
     method = method or _CAREFUL
-    if isinstance(method, ITD):
-        return _of_itd(problem, x, y, method, inner, constants, seed)
-    if not isinstance(method, AID | AccurateAID):
-        raise TypeError(f"method must be bilevel.AID() or bilevel.ITD(), got {quoted(method)}")
-    return _of_aid(problem, x, y, method, inner, constants, seed)
-
-
-def _of_aid(
-    problem: Problem,
-    x: Variables,
-    y: Variables,
-    method: AID | AccurateAID,
-    inner: InnerSolver | None,
-    constants: Constants | None,
-    seed: int,
-) -> Certificate:
-    sampled = method.solver if isinstance(method.solver, SampledNeumann) else None
-    if sampled is None and isinstance(method, AID) and method.batch.samples_outside:
-        raise ValueError(
-            f"a certificate cannot see the noise of {quoted(method.batch)}: use all rows for the "
-            "outer gradient and the cross product (None), or SampledNeumann, whose mean it bounds"
-        )
+    _check(method, inner)
     found = hypergradient(problem, x, y, method, inner, seed)
     c = constants or estimate(problem, x, found.y, seed=seed)
-    mu = _positive(c)
-    short = found.residual / mu
-    size = norm(problem.y_structure.flatten(found.v)) + short
-    if sampled is not None:
-        eta = _checked_step("neumann lr", sampled.lr, c)
-        size = _At(problem, x, found.y, seed).outer_y() / mu
-        short = (1 - eta * mu) ** (sampled.terms + 1) * size
-    e = found.inner_gradient_norm / mu
-    d = (c.rho.value * size + c.L_fy.value) * e / mu
-    of_y = c.L_fx.value * e + c.cross.value * d + c.tau.value * e * (size + d)
-    value = norm(problem.x_structure.flatten(found.value))
-    return Certificate(value, of_y, c.cross.value * short, c)
-
-
-def _of_itd(
-    problem: Problem,
-    x: Variables,
-    y: Variables,
-    method: ITD,
-    inner: InnerSolver | None,
-    constants: Constants | None,
-    seed: int,
-) -> Certificate:
-    whole = method.truncate is None and method.start == GivenStart()
-    if not isinstance(inner, GradientDescent) or not whole:
-        raise ValueError(
-            "a certificate for ITD needs inner=bilevel.inner.GradientDescent(...) and ITD() with "
-            f"no truncation, got inner={quoted(inner)} and {quoted(method)}"
-        )
-    found = hypergradient(problem, x, y, method, inner, seed)
-    c = constants or estimate(problem, x, found.y, seed=seed)
-    mu, D = _positive(c), inner.steps
-    alpha = _checked_step("inner lr", inner.lr, c)
-    q = 1 - alpha * mu
-    e0 = _At(problem, x, y, seed).inner_y() / mu
-    p = (c.cross.value + c.tau.value * e0) / mu  # the path stays within e0 of y*
-    jacobian = q**D * p + alpha * (c.tau.value + c.rho.value * p) * D * q ** (D - 1) * e0
-    of_y = (c.L_fx.value + c.L_fy.value * p) * q**D * e0
-    value = norm(problem.x_structure.flatten(found.value))
-    outer_y = _At(problem, x, found.y, seed).outer_y()
-    return Certificate(value, of_y, outer_y * jacobian, c)
-
-
-def _positive(c: Constants) -> float:
     if not c.mu.value > 0:
         raise ValueError(
             f"μ = {c.mu.value} ({c.mu.how}): without strong convexity there is no bound. Add a "
             "ridge to the inner loss."
         )
-    return c.mu.value
+    value = norm(problem.x_structure.flatten(found.value))
+    outer_y, _ = _gradients(problem, x, found.y, seed)
+    if isinstance(method, ITD):
+        assert isinstance(inner, GradientDescent)
+        _, inner_y = _gradients(problem, x, y, seed)
+        return Certificate(value, *_of_itd(c, inner, inner_y, outer_y), c)
+    assert isinstance(method, AID | AccurateAID)
+    short = found.residual / c.mu.value
+    size = norm(problem.y_structure.flatten(found.v)) + short
+    if isinstance(method.solver, SampledNeumann):
+        eta = _checked_step("neumann lr", method.solver.lr, c)
+        size = outer_y / c.mu.value
+        short = (1 - eta * c.mu.value) ** (method.solver.terms + 1) * size
+    return Certificate(value, *_of_aid(c, found.inner_gradient_norm, size, short), c)
+
+
+def _check(method: Differentiation, inner: InnerSolver | None) -> None:
+    if isinstance(method, ITD):
+        whole = method.truncate is None and method.start == GivenStart()
+        if not isinstance(inner, GradientDescent) or not whole:
+            raise ValueError(
+                "a certificate for ITD needs inner=bilevel.inner.GradientDescent(...) and ITD() "
+                f"with no truncation, got inner={quoted(inner)} and {quoted(method)}"
+            )
+    elif not isinstance(method, AID | AccurateAID):
+        raise TypeError(f"method must be bilevel.AID() or bilevel.ITD(), got {quoted(method)}")
+    elif isinstance(method.solver, SampledNeumann) or isinstance(method, AccurateAID):
+        return
+    elif method.batch.samples_outside:
+        raise ValueError(
+            f"a certificate cannot see the noise of {quoted(method.batch)}: use all rows for the "
+            "outer gradient and the cross product (None), or SampledNeumann, whose mean it bounds"
+        )
+
+
+def _of_aid(c: Constants, inner_y: float, size: float, short: float) -> tuple[float, float]:
+    """The shares of y − y* and of the linear solve, of which `short` is left; ‖v*‖ ≤ `size`."""
+    e = inner_y / c.mu.value
+    d = (c.rho.value * size + c.L_fy.value) * e / c.mu.value
+    of_y = c.L_fx.value * e + c.cross.value * d + c.tau.value * e * (size + d)
+    return of_y, c.cross.value * short
+
+
+def _of_itd(
+    c: Constants, inner: GradientDescent, inner_y: float, outer_y: float
+) -> tuple[float, float]:
+    """The same two shares, from ‖∇y g‖ at the start and ‖∇y f‖ at the end of the inner steps."""
+    mu, D, alpha = c.mu.value, inner.steps, _checked_step("inner lr", inner.lr, c)
+    q, e0 = 1 - alpha * mu, inner_y / mu
+    p = (c.cross.value + c.tau.value * e0) / mu  # the path stays within e0 of y*
+    jacobian = q**D * p + alpha * (c.tau.value + c.rho.value * p) * D * q ** (D - 1) * e0
+    return (c.L_fx.value + c.L_fy.value * p) * q**D * e0, outer_y * jacobian
 
 
 def _checked_step(name: str, lr: Rate, c: Constants) -> float:
@@ -206,18 +192,9 @@ def _checked_step(name: str, lr: Rate, c: Constants) -> float:
     return lr
 
 
-class _At:
-    """Norms of gradients on all rows at a point."""
-
-    def __init__(self, problem: Problem, x: Variables, y: Variables, seed: int) -> None:
-        self._problem, self._seed = problem, natural("seed", seed)
-        self._x, self._y = problem.x_structure.point(x), problem.y_structure.point(y)
-        self._oracle = Views(problem, seed).at(0).whole
-
-    def outer_y(self) -> float:
-        with self._problem.untouched(self._seed):
-            return norm(self._oracle.outer(self._x, self._y).gradient()[1])
-
-    def inner_y(self) -> float:
-        with self._problem.untouched(self._seed):
-            return norm(self._oracle.inner(self._x, self._y).gradient())
+def _gradients(problem: Problem, x: Variables, y: Variables, seed: int) -> tuple[float, float]:
+    """‖∇y f‖ and ‖∇y g‖ on all rows."""
+    oracle = Views(problem, seed).at(0).whole
+    at = problem.x_structure.point(x), problem.y_structure.point(y)
+    with problem.untouched(seed):
+        return norm(oracle.outer(*at).gradient()[1]), norm(oracle.inner(*at).gradient())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,19 +12,27 @@ from torch import Tensor
 from bilevel.arguments import instance, natural
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation
+from bilevel.hypergradients.itd import ITD
 from bilevel.numerics.vectors import norm
 from bilevel.oracles import Oracle, Views
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
 from bilevel.record import Record
-from bilevel.runs.once import hypergradient
+from bilevel.runs.once import Hypergradient, hypergradient
 from bilevel.solvers.inner.base import InnerSolution, InnerSolver
+from bilevel.solvers.inner.gradient_descent import GradientDescent
 from bilevel.solvers.inner.newton_cg import NewtonCG
+from bilevel.solvers.linear.base import LinearStatus
+from bilevel.solvers.linear.cg import CG
 from bilevel.solvers.linear.dense import Dense
-from bilevel.theory.doctor import Doctor
+from bilevel.solvers.linear.inner_hessian import InnerHessian
+from bilevel.solvers.measured import Measured
 
 _DENSE_LIMIT = 2000  # numbers in y up to which the Hessian is built
 _DIRECTIONS = 10
+_OF_NETWORKS, _CURVATURES = 3, 10  # directions for a network; steps of CG that look at H
+_FAR = 1e-3  # of the first inner gradient: what is left of it is no solution
+_ROUGH = 0.1  # by how much differences at two widths may differ
 
 
 @dataclass(frozen=True)
@@ -71,9 +80,10 @@ def check_hypergradient(
     ∇x f − ∇x∇y g H⁻¹ ∇y f with the dense Hessian H, or for more than 2,000 inner variables the
     central differences of Φ along ten random directions.
 
-    Where x or y is a module, no inner solution is looked for: the truth are central differences of
-    f(x, y(x)) along three directions, where y(x) are the steps of `inner` from y0 and all random
-    draws are held fixed; `notes` say what may explain a difference. That takes seconds.
+    Where x or y is a module, no inner solution is looked for: the truth is given by central
+    differences of f(x, y(x)) along three directions, where y(x) is the end of `inner`'s steps from
+    y0, and all random draws are held fixed; `notes` says what may explain a difference. That takes
+    seconds.
 
     Args:
         problem: the problem; float64 is best.
@@ -96,7 +106,7 @@ def check_hypergradient(
     oracle = Views(problem, natural("seed", seed)).at(0).whole
     flat = problem.x_structure.point(x)
     if problem.networks is not None:
-        return _of_network(Doctor(problem, method, inner, seed), flat)
+        return _Doctor(problem, method, inner, seed).examine(flat)
     with problem.untouched(seed):
         exact = _solve(oracle, flat, problem.y0)
         start = problem.y0 if inner else exact.y
@@ -108,31 +118,10 @@ def check_hypergradient(
             truth = AID(Dense()).at(oracle, flat, exact, None, oracle.streams(0)).value
         else:
             against = f"central differences along {_DIRECTIONS} directions"
-            directions = _directions(flat, seed)
-            truth = _differences(lambda p: _phi(oracle, p, exact.y), flat, directions)
-            estimate = directions @ estimate
-    scale = norm(truth) or 1.0
-    return HypergradientReport(
-        relative_error=norm(estimate - truth) / scale,
-        truth_norm=norm(truth),
-        estimate_norm=norm(estimate),
-        against=against,
-        inner_gradient_norm=exact.gradient_norm or 0.0,
-        residual=h.residual,
-    )
-
-
-def _of_network(doctor: Doctor, x: Tensor) -> HypergradientReport:
-    seen = doctor.examine(x)
-    return HypergradientReport(
-        relative_error=norm(seen.estimate - seen.truth) / (norm(seen.truth) or 1.0),
-        truth_norm=norm(seen.truth),
-        estimate_norm=norm(seen.estimate),
-        against=f"central differences of the inner steps along {len(seen.truth)} directions",
-        inner_gradient_norm=seen.found.inner_gradient_norm,
-        residual=seen.found.residual,
-        notes=seen.notes,
-    )
+            along = _directions(flat, _DIRECTIONS, seed)
+            truth = _differences(lambda p: _phi(oracle, p, exact.y), flat, along)
+            estimate = along @ estimate
+    return _compared(estimate, truth, against, exact.gradient_norm or 0.0, h.residual)
 
 
 def _solve(oracle: Oracle, x: Tensor, y: Tensor) -> InnerSolution:
@@ -144,14 +133,125 @@ def _phi(oracle: Oracle, x: Tensor, y: Tensor) -> Tensor:
     return oracle.outer(x, _solve(oracle, x, y).y).value()
 
 
-def _directions(x: Tensor, seed: int) -> Tensor:
+def _compared(estimate: Tensor, truth: Tensor, *others: Any) -> HypergradientReport:
+    """The report on an estimate, with the other fields as they are given."""
+    error = norm(estimate - truth) / (norm(truth) or 1.0)
+    return HypergradientReport(error, norm(truth), norm(estimate), *others)
+
+
+def _directions(like: Tensor, count: int, seed: int) -> Tensor:
+    """Random vectors of length one."""
     generator = torch.Generator().manual_seed(seed)
-    directions = torch.randn(_DIRECTIONS, x.numel(), generator=generator, dtype=torch.float64)
-    return torch.nn.functional.normalize(directions, dim=1).to(x)
+    drawn = torch.randn(count, like.numel(), generator=generator, dtype=torch.float64)
+    return torch.nn.functional.normalize(drawn, dim=1).to(like)
 
 
-def _differences(phi: Callable[[Tensor], Tensor], x: Tensor, directions: Tensor) -> Tensor:
-    width = float(torch.finfo(x.dtype).eps) ** (1 / 3) * max(1.0, norm(x))
-    return torch.stack(
-        [(phi(x + width * d) - phi(x - width * d)) / (2 * width) for d in directions]
-    )
+def _differences(
+    function: Callable[[Tensor], Tensor], at: Tensor, along: Iterable[Tensor], share: float = 1.0
+) -> Tensor:
+    """Central differences along some directions, at a share of the best width for rounding."""
+    h = share * float(torch.finfo(at.dtype).eps) ** (1 / 3) * max(1.0, norm(at))
+    return torch.stack([(function(at + h * d) - function(at - h * d)) / (2 * h) for d in along])
+
+
+@dataclass(frozen=True)
+class _Doctor:
+    """Compares d'∇Φ with differences of f(x, y(x)), where y(x) are the inner solver's own steps.
+
+    Each evaluation draws what the first has drawn: the rows, masks and noise are held fixed.
+
+    Args:
+        problem: with modules among its variables.
+        method: what to check; ITD if None.
+        inner: its inner steps; five gradient steps of a measured size if None.
+        seed: of all draws.
+    """
+
+    problem: Problem
+    method: Differentiation | None = None
+    inner: InnerSolver | None = None
+    seed: int = 0
+
+    def examine(self, x: Tensor) -> HypergradientReport:
+        """At x, from the problem's y0."""
+        method, inner, problem = self.method or ITD(), self.inner or self._steps(x), self.problem
+        start = problem.y_structure.unflatten(problem.y0)
+        at = problem.x_structure.unflatten(x)
+        found = hypergradient(problem, at, start, method, inner, self.seed)
+        h = problem.x_structure.flatten(found.value)
+        along = _directions(x, _OF_NETWORKS, self.seed)
+
+        def phi(p: Tensor) -> Tensor:
+            oracle = self._oracle()
+            with problem.untouched(self.seed):
+                y = inner.solve(oracle, p, problem.y0, oracle.streams(0)).y
+                return oracle.outer(p, y).value()
+
+        wide, narrow = (_differences(phi, x, along, share) for share in (1.0, 0.5))
+        rough = norm(wide - narrow) > _ROUGH * (norm(wide) or 1.0)
+        notes = tuple(self._notes(method, found, x, rough))
+        against = f"central differences of the inner steps along {_OF_NETWORKS} directions"
+        solved = found.inner_gradient_norm, found.residual
+        return _compared(along @ h, wide, against, *solved, notes)
+
+    def _steps(self, x: Tensor) -> InnerSolver:
+        oracle, y = self._oracle(), self.problem.y0
+        with self.problem.untouched(self.seed):
+            # As a number: measured anew at each x, it would be one more function of x.
+            return GradientDescent(5, Measured().at(oracle, x, y, oracle.streams(0)))
+
+    def _notes(
+        self, method: Differentiation, found: Hypergradient, x: Tensor, rough: bool
+    ) -> Iterator[str]:
+        problem, oracle = self.problem, self._oracle()
+        y = problem.y_structure.flatten(found.y)
+        with problem.untouched(self.seed):
+            first = norm(oracle.inner(x, problem.y0).gradient())
+            f_y = oracle.outer(x, y).gradient()[1]
+            solved = CG(_CURVATURES).solve(InnerHessian(oracle, x, y, oracle.streams(0)), f_y)
+        left = found.inner_gradient_norm
+        if isinstance(method, AID) and left > _FAR * first:
+            yield (
+                f"y is not at the inner solution: ‖∇y g‖ is {left:.2g} there, and {first:.2g} at "
+                "the start. AID supposes that it is; take more inner steps, or use ITD"
+            )
+        if solved.status is LinearStatus.NEGATIVE_CURVATURE:
+            yield (
+                "the inner loss has negative curvature there, so that CG and Neumann series mean "
+                "little: use ITD, or add a ridge to the inner loss"
+            )
+        if problem.chance.names:
+            drawn = " and ".join(sorted(problem.chance.names))
+            yield f"the losses draw random numbers (of {drawn}); they were held fixed to compare"
+        if rough:
+            yield (
+                "differences at two widths disagree: the losses have kinks (ReLU, max) nearby, or "
+                f"{x.dtype} is too coarse; try float64"
+            )
+        if self._slope_is_off(x, problem.y0):
+            yield (
+                "the inner gradient moves with y by more than its derivative says: g detaches "
+                "something that depends on y, which is held fixed when steps are differentiated"
+            )
+        if norm(problem.x_structure.flatten(found.value)) == 0:
+            yield (
+                "the hypergradient is exactly zero: what y owes to x is detached, or x enters only "
+                "where it has no slope"
+            )
+
+    def _slope_is_off(self, x: Tensor, y: Tensor) -> bool:
+        """Whether differences of ∇y g are not ∇²y g v, with the same draws."""
+        v = _directions(y, 1, self.seed)
+
+        def slope(y: Tensor) -> Tensor:
+            with self.problem.untouched(self.seed):
+                return self._oracle().inner(x, y).gradient()
+
+        with self.problem.untouched(self.seed):
+            product = self._oracle().linearize(x, y).hvp(v[0])
+        measured = _differences(slope, y, v)[0]
+        coarse = y.dtype != torch.float64
+        return norm(measured - product) > (0.1 if coarse else 1e-5) * norm(measured)
+
+    def _oracle(self) -> Oracle:
+        return Views(self.problem, self.seed).at(0).whole
