@@ -35,6 +35,14 @@ def defined_in(package: ModuleType, base: type[Any]) -> dict[str, type[Any]]:
     return dict(sorted(found.items()))
 
 
+def import_extra(module: str, need: str, extra: str) -> Any:
+    """A module of an optional package; if it is missing, the error says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f'{need}: pip install "bilevel[{extra}]"') from error
+
+
 class _PublicModules(MetaPathFinder, Loader):
     """`import bilevel.linear` for what lives in a room of its own, `bilevel.solvers.linear`."""
 

@@ -1,4 +1,4 @@
-"""The random choices of many outer steps at once: the same rows as step by step, in arrays."""
+"""The random choices of many outer steps at once, as arrays: the same rows as step by step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Draw(NamedTuple):
 
     Args:
         counts: how many batches each step has.
-        numbers, shares: of a step's block, where it is one: which, and its share of all rows.
+        numbers, shares: if a step's batch is a block, its number and its share of all rows.
     """
 
     rows: Array
@@ -30,7 +30,7 @@ class Draw(NamedTuple):
     shares: Array
 
     def sizes(self) -> Array:
-        """How many rows each batch has, one after another."""
+        """The number of rows of each batch, in order."""
         asked = np.arange(self.starts.shape[1]) < self.counts[:, None]
         found: Array = (self.stops - self.starts)[asked]
         return found
@@ -53,14 +53,14 @@ class Ahead:
         return _apart([[np.asarray(self._at(k).rows(role, size))] for k in self._steps])
 
     def batches(self, role: Role, size: int | None, counts: Array) -> Draw:
-        """So many fresh batches for each step."""
+        """Fresh batches for each step, as many as `counts` says."""
         total, size = self._any.available(role) or 1, self._any.size(role, size)
         if size is None or self._vast(role, size):
             starts = np.zeros((len(counts), max(1, int(counts.max()))), np.int64)
             return _blocks(starts, total, total, counts)
         most = int(counts.max())
         if isinstance(size, Blocks):
-            # As `Streams` numbers its visits: those of a step one after another.
+            # `Streams` numbers its visits in the same way: those of a step consecutively.
             places = np.array(self._steps)[:, None] * counts[:, None] + np.arange(max(1, most))
             found = block_numbers(self._seed, (0, role), places.reshape(-1), total, size)
             return _blocks(found.reshape(places.shape) * size, size, total, counts)
@@ -83,7 +83,7 @@ class Ahead:
         return self._words("truncation", 1, bound)[:, 0]
 
     def _vast(self, role: Role, size: int | None) -> bool:
-        """Whether a batch is of all rows."""
+        """Whether a batch consists of all rows."""
         return self._any.available(role) is None or self._any.size(role, size) is None
 
     def _at(self, step: int) -> Streams:
@@ -115,7 +115,7 @@ def _singles(rows: Array, counts: Array) -> Draw:
 
 
 def _apart(drawn: list[list[Array]]) -> Draw:
-    """Batches as each step has drawn them, one after another."""
+    """The batches that each step has drawn, concatenated."""
     counts = np.array([len(batches) for batches in drawn])
     starts = np.zeros((len(drawn), max(1, int(counts.max()))), np.int64)
     stops, end = starts.copy(), 0

@@ -13,11 +13,11 @@ Array = np.ndarray[Any, Any]
 
 
 class Blocks(int):
-    """A batch size for blocks of successive rows, each of which is visited once in every pass.
+    """A batch size for blocks of successive rows, each of which is visited once per pass.
 
-    The rows are cut into blocks in the order in which they are stored: shuffle them before, if
-    that order means something. Each pass visits the blocks in a fresh random order. A last block
-    that is shorter than the others comes up less often, so that each row counts the same.
+    The rows are cut into blocks in the order in which they are stored: shuffle them first if that
+    order means something. Each pass visits the blocks in a fresh random order. If the last block
+    is shorter than the others, it is drawn less often, so that all rows count equally.
 
     Example:
         >>> import bilevel
@@ -32,7 +32,7 @@ class Blocks(int):
 def block_numbers(
     seed: int, stream: tuple[int, str], places: Array, total: int, size: int
 ) -> Array:
-    """Which block comes at each of these places in the sequence of all passes."""
+    """The block at each of these places in the sequence of all passes."""
     count = -(-total // size)
     short = (total - (count - 1) * size) / size
     passes, at = np.divmod(places, count)
@@ -48,8 +48,8 @@ def _order(seed: int, draw: int, role: str, number: int, count: int, short: floa
     """The order of the blocks in one pass."""
     generator = PHILOX.at(seed, (0, draw, BLOCKS + KEYS[role], number))
     order = generator.permutation(count)
-    # With this probability a short block comes up as often as its rows are: else another block
-    # takes its place, and each of those comes up a little more often than once.
+    # With this probability a short block is drawn in proportion to its rows; otherwise another
+    # block takes its place, so that each of those comes up slightly more often than once.
     if count > 1 and generator.random() * (count - 1 + short) > short * count:
         order[order == count - 1] = generator.integers(count - 1)
     return order

@@ -1,4 +1,4 @@
-"""The global generators that a user's code draws from, seeded for as long as it runs."""
+"""The global generators that the user's code draws from, seeded while it runs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,24 @@ from torch import Tensor
 
 
 def key(*parts: object) -> int:
-    """32 bits from anything that prints: torch's generator on the CPU uses no more of a seed.
+    """A 32-bit hash of anything with a repr: torch's CPU generator uses no more bits of a seed.
 
     Example:
         >>> key(0, 3, "inner", 1) == key(0, 3, "inner", 1) != key(0, 3, "inner", 2)
         True
     """
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=4).digest(), "little")
+
+
+@contextmanager
+def lent(generator: torch.Generator, number: int) -> Iterator[None]:
+    """A generator of the user's, seeded inside the block and put back at its end."""
+    state = generator.get_state()
+    generator.manual_seed(number)
+    try:
+        yield
+    finally:
+        generator.set_state(state)
 
 
 class _Generator(NamedTuple):
@@ -47,7 +58,7 @@ class Chance:
 
     Args:
         device: of the variables.
-        names: of the generators, where they are known.
+        names: the generators, if they are known.
     """
 
     def __init__(self, device: torch.device, names: Collection[str] = ()) -> None:
@@ -55,14 +66,14 @@ class Chance:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """What moves inside is drawn from: from now on it is seeded."""
+        """Note which generators advance inside the block; they are seeded from now on."""
         before = {name: _words(generator.get()) for name, generator in self._all.items()}
         yield
         self.names |= {n for n, g in self._all.items() if _words(g.get()) != before[n]}
 
     @contextmanager
     def seeded(self, number: int) -> Iterator[None]:
-        """Draw inside what belongs to the number; outside, everything is as before."""
+        """Seed the generators with this number inside the block, and restore them at its end."""
         mine = [self._all[name] for name in sorted(self.names)]
         states = [generator.get() for generator in mine]
         for generator in mine:
@@ -75,7 +86,7 @@ class Chance:
 
 
 def _words(state: Any) -> Any:
-    """A generator's state in a form that can be compared."""
+    """A generator's state as something that can be compared."""
     if isinstance(state, Tensor | np.ndarray):
         return state.tolist()
     return tuple(map(_words, state)) if isinstance(state, tuple) else state

@@ -1,4 +1,4 @@
-"""Losses of a program of one's own: functions of no argument, of tensors that they hold."""
+"""Losses of the user's own program: functions without arguments, of tensors that they hold."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from bilevel.problem.structure import Structure
 class Closures(Losses):
     """f and g at the values that their tensors have now.
 
-    At another y, as differences ask for, the numbers are put into the tensors; `restore` brings
-    back those of before.
+    For another y, as finite differences need, the values are written into the tensors; `restore`
+    puts the original ones back.
 
     Args:
         outer, inner: the losses.
         xs, ys: the tensors that they use.
-        again: whether the losses are called at several y, and are to draw the same there.
+        again: whether the losses are called at several y, with the same draws each time.
     """
 
     y_structure: _Held
@@ -55,12 +55,12 @@ class Closures(Losses):
         return super().call(name, xs, ys, draw)
 
     def restore(self) -> None:
-        """The numbers of y as they were."""
+        """Put the original values of y back."""
         self.y_structure.put(self.y_structure.views(self.y0))
 
 
 class _Held(Structure):
-    """Whose leaves are the user's own tensors, not views of a vector."""
+    """A structure whose leaves are the user's own tensors, not views of a vector."""
 
     def __init__(self, name: str, tensors: Sequence[Tensor]) -> None:
         wrong = [t for t in tensors if not (isinstance(t, Tensor) and t.requires_grad)]
@@ -77,12 +77,12 @@ class _Held(Structure):
         return self._tensors
 
     def put(self, parts: Sequence[Tensor]) -> None:
-        """These numbers into the tensors; nothing is written where they are there already."""
+        """Write these values into the tensors, unless they are there already."""
         if self._is_here(parts):
             return
         for tensor, part in zip(self._tensors, parts, strict=True):
             tensor.data.copy_(part.detach())
 
     def _is_here(self, parts: Sequence[Tensor]) -> bool:
-        # Bits, not nearness: differences move by little.
+        # Exactly: finite differences move by little.
         return all(torch.equal(t, part) for t, part in zip(self._tensors, parts, strict=True))

@@ -1,9 +1,9 @@
-"""What a call of a loss rests on besides x and y: its rows, its random numbers, its buffers.
+"""What a call of a loss depends on besides x and y: its rows, its random numbers, its buffers.
 
-A loss may draw random numbers (dropout, augmentation, noise). A step is right only if the same
-numbers are drawn when it is differentiated as when it was taken: the mask of a dropout is a part
-of the batch. So each call has a key (seed, outer step, loss, number of the call), which seeds the
-global generators around it. Whoever goes back over a step asks with the same `Draw`.
+A loss may draw random numbers (dropout, augmentation, noise). A step is differentiated correctly
+only if the same numbers are drawn as when it was taken: a dropout mask is a part of the batch. So
+each call has a key (seed, outer step, loss, number of the call), which seeds the global generators
+around it. Going back over a step reuses its `Draw`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from bilevel.problem.chance import Chance, key
 from bilevel.problem.networks import Buffers
 from bilevel.problem.sources import Batch, Rows, Source
 
-_READ = "batches read for "  # among a state's buffers: how far a stream has come
+_READ = "batches read for "  # among a state's buffers: how far a stream has been read
 
 
 class Draw:
-    """The rows, the random numbers and the buffers of one call, to be had again.
+    """The rows, the random numbers and the buffers of one call, so that it can be repeated.
 
     Args:
         rows: their numbers; None for all.
-        number: seeds what the loss draws.
+        number: the seed of what the loss draws.
         buffers: of the modules among the variables, before the call.
-        batch: the data, where they are known already.
+        batch: the data, if they have been read already.
     """
 
     __slots__ = ("_batch", "buffers", "number", "rows")
@@ -39,32 +39,32 @@ class Draw:
         self.rows, self.number, self.buffers, self._batch = rows, number, buffers or {}, batch
 
     def batch(self, data: Source, chance: Chance) -> Batch:
-        """The data of these rows: read once, where a second reading could give others."""
+        """The data of these rows: read only once if a second reading could give other data."""
         if self._batch is not None:
             return self._batch
         if data.is_fixed:
             return data.batch(self.rows)
-        # By a number of its own: the loss must draw the same whether the rows are read or known.
+        # With a seed of its own: the loss must draw the same whether or not the rows are read.
         with chance.seeded(self.number ^ 1):
             batch = data.batch(self.rows)
-        if self.rows is not None or chance.names:  # all rows, D times, could fill the memory
+        if self.rows is not None or chance.names:  # all rows, D times, could fill memory
             self._batch = batch
         return batch
 
 
 class Moment:
-    """An outer step, as the losses see it.
+    """An outer step as the losses see it.
 
     Args:
-        seed, step: which step of which run.
+        seed, step: identify the step.
         state: buffers by name, and how many batches of streams were read before.
-        rank: of several processes, which draw other numbers for other rows.
+        rank: among several processes, which draw different numbers for their different rows.
 
-    `buffers` are those of now.
+    `buffers` holds the current ones.
     """
 
     def __init__(self, seed: int, step: int, state: Buffers, rank: int = 0) -> None:
-        # The first process draws as one alone does.
+        # The first process draws as a single one would.
         self._key: tuple[int, ...] = (seed, step, rank) if rank else (seed, step)
         self._calls = {"inner": 0, "outer": 0}
         self._read = {n: int(t) for n, t in state.items() if n.startswith(_READ)}
@@ -77,12 +77,12 @@ class Moment:
         return key(*self._key, loss, call)
 
     def next_batch(self, loss: str, data: Source) -> Batch:
-        """Of a stream."""
+        """The next batch of a stream."""
         name = f"{_READ}{loss}"
         number = self._read.get(name, 0)
         self._read[name] = number + 1
         return data.at(number, self._key[0])
 
     def state(self) -> Buffers:
-        """From which the next step goes on."""
+        """What the next step starts from."""
         return {**self.buffers, **{name: torch.tensor(n) for name, n in self._read.items()}}

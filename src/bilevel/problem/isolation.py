@@ -1,4 +1,4 @@
-"""What belongs to the user stays as it was: module buffers and the global random state."""
+"""What belongs to the user is left as it was: module buffers and the global random state."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bilevel.problem.chance import lent
 from bilevel.problem.identity.held import parts_of
 
-_MOST = 2000  # values that are looked at: losses may lead to all that a program holds
+_MOST = 2000  # values to visit: losses may lead to everything in a program
 _LEAVES = Tensor | np.ndarray | str | bytes | int | float | complex | ModuleType | None
 
 
 @contextmanager
 def untouched(modules: list[nn.Module], device: torch.device, seed: int) -> Iterator[None]:
-    """Seed torch's global random state; put it and the modules' buffers back at the end.
+    """Seed torch's global random state; restore it and the modules' buffers at the end.
 
     A loss may draw random numbers (dropout) or update running statistics (batch
     normalisation): the first become reproducible, the second leave no trace.
@@ -32,36 +33,27 @@ def untouched(modules: list[nn.Module], device: torch.device, seed: int) -> Iter
         for part in module.modules()
         for name, buffer in part._buffers.items()
     ]
-    with _seeded(device, seed):
+    # torch.manual_seed would seed every accelerator too, and takes a millisecond.
+    with lent(torch.default_generator, seed) if device.type == "cpu" else _forked(device, seed):
         try:
             yield
         finally:
             with torch.no_grad():
                 for buffers, name, buffer, value in saved:
-                    buffers[name] = buffer  # the module may have put another in its place
+                    buffers[name] = buffer  # the module may have replaced it
                     if buffer is not None and value is not None:
                         buffer.copy_(value)
 
 
 @contextmanager
-def _seeded(device: torch.device, seed: int) -> Iterator[None]:
-    if device.type != "cpu":
-        with torch.random.fork_rng(devices=[device]):
-            torch.manual_seed(seed)
-            yield
-        return
-    # torch.manual_seed would seed every accelerator too, and takes a millisecond.
-    generator = torch.default_generator
-    state = generator.get_state()
-    generator.manual_seed(seed)
-    try:
+def _forked(device: torch.device, seed: int) -> Iterator[None]:
+    with torch.random.fork_rng(devices=[device]):
+        torch.manual_seed(seed)
         yield
-    finally:
-        generator.set_state(state)
 
 
 def modules_of(*losses: Callable[..., Any]) -> list[nn.Module]:
-    """The modules that the losses are, close over or name, also in objects and containers."""
+    """The modules that the losses are, close over or name, also inside objects and containers."""
     seen, ahead = dict[int, Any](), deque[Any](losses)  # the nearest first
     while ahead and len(seen) < _MOST:
         value = ahead.popleft()
@@ -69,6 +61,6 @@ def modules_of(*losses: Callable[..., Any]) -> list[nn.Module]:
             continue
         seen[id(value)] = value
         if not isinstance(value, nn.Module):
-            with suppress(Exception):  # classes may do anything when they are asked
+            with suppress(Exception):  # classes may do anything on attribute access
                 ahead.extend(part for _, part in islice(parts_of(value), _MOST))
     return [value for value in seen.values() if isinstance(value, nn.Module)]

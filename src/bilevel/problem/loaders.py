@@ -1,9 +1,9 @@
 """Streams: data that come batch after batch, from a DataLoader, an iterable or a generator.
 
-A batch is known by its number alone, so that a resumed run goes on with the batch that would have
-come, whatever the number of workers. Of a map-style Dataset the number gives the epoch and the
-place in it, the epoch its order, and (epoch, row) what is drawn while the row is made. Of what can
-only be gone through, all earlier batches are read again, with the same draws.
+A batch is determined by its number, so that a resumed run continues with the right batch, whatever
+the number of workers. For a map-style Dataset, the number gives the epoch and the place in it, the
+epoch gives the order, and (epoch, row) seeds what is drawn while the row is made. Where data can
+only be read from the start, all earlier batches are read again, with the same draws.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -19,12 +19,12 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from bilevel.errors import UserError
-from bilevel.problem.chance import Chance, key
+from bilevel.problem.chance import Chance, key, lent
 from bilevel.problem.sources import Batch, Rows, Source, as_source
 
-_FAST = ("torch", "random")  # generators that take little time to seed
+_FAST = ("torch", "random")  # generators that are cheap to seed
 _ALL = ("torch", "random", "numpy")
-_TRIED = 4  # rows, to see whether they are drawn with numpy's generator
+_TRIED = 4  # rows that are read to see whether they use numpy's generator
 
 
 def as_data(name: str, data: Any) -> Source:
@@ -69,18 +69,18 @@ class Stream(Source):
 
     def at(self, number: int, seed: int) -> Batch:
         number = number * self._size + self._rank
-        # Once more, where f is evaluated between two steps: workers need not start again for it.
+        # The same batch may be asked for again, when f is evaluated between two steps.
         if self._last is None or self._last[0] != (number, seed):
             self._last = (number, seed), self.read(number, seed)
         return self._last[1]
 
     @abstractmethod
     def read(self, number: int, seed: int) -> Batch:
-        """The batch of this number; the next one is asked for next, as a rule."""
+        """The batch of this number; usually the next one is asked for next."""
 
 
 class NumberedStream(Stream):
-    """A DataLoader of a map-style Dataset: any batch can be read by itself."""
+    """A DataLoader of a map-style Dataset: any batch can be read on its own."""
 
     def __init__(self, name: str, loader: DataLoader[Any]) -> None:
         super().__init__(name, [loader.dataset, loader.batch_size, loader.collate_fn])
@@ -100,36 +100,37 @@ class NumberedStream(Stream):
         return iter(
             DataLoader(
                 _Keyed(given.dataset, seed, self._names),
-                # Not a method of this object: readers that die in a cycle make torch wait for
-                # each of their workers for five seconds.
+                # Not a method of this object: for a reader that is collected in a cycle, torch
+                # waits five seconds for each worker.
                 batch_sampler=_Endless(partial(_order, given), number, seed),
                 collate_fn=_WithRows(given.collate_fn, given.batch_sampler is None),
-                num_workers=given.num_workers,
-                pin_memory=given.pin_memory,
-                timeout=given.timeout,
-                worker_init_fn=given.worker_init_fn,
-                multiprocessing_context=given.multiprocessing_context,
-                # Its own, as a loader that starts draws a number from the global one.
-                generator=torch.Generator().manual_seed(key(seed)),
+                **_workers(given, key(seed)),
             )
         )
 
 
+def _workers(given: DataLoader[Any], number: int) -> dict[str, Any]:
+    """The user's workers, and a generator: a loader that starts would draw from the global one."""
+    same = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context")
+    generator = torch.Generator().manual_seed(number)
+    return {"generator": generator, **{name: getattr(given, name) for name in same}}
+
+
 def _order(given: DataLoader[Any], epoch: int, seed: int) -> list[list[Any]]:
     """The rows of an epoch's batches, as the loader's own sampler gives them."""
-    number = key(seed, "epoch", epoch)
-    with _everything().seeded(number), _lent(getattr(given.sampler, "generator", None), number):
+    number, own = key(seed, "epoch", epoch), getattr(given.sampler, "generator", None)
+    with _everything().seeded(number), nullcontext() if own is None else lent(own, number):
         if given.batch_sampler is None:
             return [[row] for row in given.sampler]
         return [list(rows) for rows in given.batch_sampler]
 
 
 class ReadStream(Stream):
-    """What can only be gone through from its start.
+    """Data that can only be read from the start.
 
     Args:
-        made_of: what tells one stream from another.
-        begin: from an epoch and the seed, an iterator of that epoch's batches.
+        made_of: what distinguishes one stream from another.
+        begin: from an epoch and the seed, makes an iterator over that epoch's batches.
     """
 
     def __init__(self, name: str, made_of: Any, begin: Callable[[int, int], Iterator[Any]]) -> None:
@@ -142,7 +143,7 @@ class ReadStream(Stream):
         if seed != self._seed or number < self._place:
             self._place, self._seed, self._batches = 0, seed, _batches(self.name, self._begin, seed)
         while True:
-            # Batches before it are read again: only so is it the one that would have come.
+            # Earlier batches are read again: only so is this the batch that would have come.
             with _everything().seeded(key(seed, "batch", self._place)):
                 data = next(self._batches)
             self._place += 1
@@ -160,8 +161,8 @@ def _batches(name: str, begin: Callable[[int, int], Iterator[Any]], seed: int) -
             yield batch
         if empty:
             raise UserError(
-                f"{name} gave no batch: a function that makes a fresh iterator each time "
-                "is asked for, not an iterator that is used up"
+                f"{name} gave no batch: give a function that makes a fresh iterator each time, "
+                "not one that returns an exhausted iterator"
             )
         epoch += 1
 
@@ -176,12 +177,7 @@ def _of_loader(name: str, given: DataLoader[Any]) -> ReadStream:
                 batch_size=given.batch_size,
                 drop_last=given.batch_size is not None and given.drop_last,
                 collate_fn=given.collate_fn,
-                num_workers=given.num_workers,
-                pin_memory=given.pin_memory,
-                timeout=given.timeout,
-                worker_init_fn=given.worker_init_fn,
-                multiprocessing_context=given.multiprocessing_context,
-                generator=torch.Generator().manual_seed(key(seed, "epoch", epoch)),
+                **_workers(given, key(seed, "epoch", epoch)),
             )
         )
 
@@ -189,7 +185,7 @@ def _of_loader(name: str, given: DataLoader[Any]) -> ReadStream:
 
 
 class _Keyed(Dataset[Any]):
-    """A Dataset whose rows are asked for as (epoch, row), and draw by that."""
+    """A Dataset indexed by (epoch, row), which seeds the random draws of each row."""
 
     def __init__(self, dataset: Any, seed: int, names: tuple[str, ...]) -> None:
         self._dataset, self._seed, self._names = dataset, seed, names
@@ -200,7 +196,7 @@ class _Keyed(Dataset[Any]):
 
 
 class _WithRows:
-    """The rows' numbers, and what the user's function makes of the rows."""
+    """Collates rows by the user's function, and adds their numbers."""
 
     def __init__(self, collate: Callable[[Any], Any], is_single: bool) -> None:
         self._collate, self._is_single = collate, is_single
@@ -211,7 +207,7 @@ class _WithRows:
 
 
 class _Endless(Iterable[list[tuple[int, Any]]]):
-    """(epoch, row) for each row of a batch, from a batch on, epoch after epoch."""
+    """The (epoch, row) pairs of each batch, from a given batch on, epoch after epoch."""
 
     def __init__(self, order: Callable[[int, int], list[list[Any]]], first: int, seed: int) -> None:
         self._order, self._first, self._seed = order, first, seed
@@ -222,14 +218,14 @@ class _Endless(Iterable[list[tuple[int, Any]]]):
             batches = self._order(epoch, self._seed)
             if not batches:
                 raise UserError("the DataLoader has no batch: check its sampler and drop_last")
-            # By the length of each epoch: a sampler of the user's may change it.
+            # Each epoch by its own length: a user's sampler may change it.
             for rows in batches[ahead:]:
                 yield [(epoch, row) for row in rows]
             epoch, ahead = epoch + 1, max(0, ahead - len(batches))
 
 
 def _drawn_from(dataset: Any) -> tuple[str, ...]:
-    """The generators to seed for each row; numpy's takes long, and only if it is used."""
+    """The generators to seed for each row; numpy's, which is slow to seed, only if it is used."""
     chance = _everything()
     with chance.seeded(0):
         seen = Chance(torch.device("cpu"))
@@ -237,20 +233,6 @@ def _drawn_from(dataset: Any) -> tuple[str, ...]:
             for row in range(min(_TRIED, len(dataset))):
                 dataset[row]
     return _ALL if "numpy" in seen.names else _FAST
-
-
-@contextmanager
-def _lent(generator: torch.Generator | None, number: int) -> Iterator[None]:
-    """A generator of the user's, seeded for a while and then as before."""
-    if generator is None:
-        yield
-        return
-    state = generator.get_state()
-    generator.manual_seed(number)
-    try:
-        yield
-    finally:
-        generator.set_state(state)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The calls of a problem's losses: in the user's structures, with seeded draws and own buffers."""
+"""Calling a problem's losses: in the user's structures, with seeded draws and own buffers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Loss = Callable[..., Tensor]
 
 
 class LossError(ValueError):
-    """A loss gave something other than one number."""
+    """A loss returned something other than one number."""
 
 
 class Losses:
-    """Two losses with their data, as they are called; `Problem` fills in what they are.
+    """Two losses with their data, ready to be called; `Problem` fills in the attributes.
 
     Args:
         chance: the generators that the losses draw from.
-        moment: the outer step at which they are called.
-        buffers: of the modules among the variables, as they were given.
+        moment: the outer step in which they are called.
+        buffers: the initial buffers of the modules among the variables.
     """
 
     outer: Loss
@@ -49,16 +49,16 @@ class Losses:
     _modules: list[nn.Module]
 
     def start(self, x: Tensor, y: Tensor) -> Tensor:
-        """Where the inner steps start, as a function of x: at y, unless y0 was given as one."""
+        """Where the inner steps start: at y, unless y0 was given as a function of x."""
         return y
 
     @contextmanager
     def untouched(self, seed: int, step: int = 0, buffers: Buffers | None = None) -> Iterator[None]:
-        """Evaluate the losses inside: random draws are seeded, and no trace is left behind.
+        """Inside the block, the losses draw from seeded generators and leave no trace.
 
         Args:
-            seed, step: the key of what is drawn.
-            buffers: of the modules among the variables; `moment.buffers` has those at the end.
+            seed, step: the key of the random draws.
+            buffers: of the modules among the variables; `moment.buffers` has the final ones.
         """
         outside = self.moment
         self.moment = Moment(seed, step, buffers or self.buffers, self.rank)
@@ -69,7 +69,7 @@ class Losses:
             self.moment = outside
 
     def draw(self, loss: str, rows: Rows) -> Draw:
-        """What the next call of a loss rests on, besides x and y."""
+        """What the next call of a loss depends on besides x and y."""
         data = self.inner_data if loss == "inner" else self.outer_data
         if data is not None and data.is_stream:
             batch = self.moment.next_batch(loss, data)
@@ -91,7 +91,7 @@ class Losses:
     def call(
         self, name: str, xs: Sequence[Tensor], ys: Sequence[Tensor], draw: Draw
     ) -> tuple[Tensor, Buffers]:
-        """A loss on the tensors of x and y, and the modules' buffers after it."""
+        """A loss at the tensors of x and y, and the modules' buffers after the call."""
         inner = name == "inner"
         loss, data = (self.inner, self.inner_data) if inner else (self.outer, self.outer_data)
         batch = () if data is None else (draw.batch(data, self.chance),)
@@ -121,12 +121,12 @@ class Losses:
         )
 
     def modules(self, x: Tensor, y: Tensor, buffers: Buffers) -> tuple[Variables, Variables]:
-        """x and y in the user's structures, with trained copies of modules; they share nothing."""
+        """x and y in the user's structures, as copies, with modules as trained copies."""
         both = (self.x_structure, x.clone()), (self.y_structure, y.clone())
         if self.networks is None:
             return both[0][0].unflatten(both[0][1]), both[1][0].unflatten(both[1][1])
         nets, tensors = self.networks, dict[str, list[Tensor]]()
-        # All first: a module may have variables of x and of y.
+        # All tensors first: a module may have variables of both x and y.
         for structure, flat in both:
             structure.build(structure.views(flat), lambda at, own: tensors.update({at.path: own}))
         found = [
@@ -138,11 +138,11 @@ class Losses:
         return found[0], found[1]
 
     def has_dropout(self) -> bool:
-        """Whether a module may draw, even if it does not in its present mode."""
+        """Whether a module may draw random numbers, even if not in its current mode."""
         nets = [] if self.networks is None else [*self.networks.all()]
         every = [*nets, *(part for module in self._modules for part in module.modules())]
         own = [m for m in every if type(m).__module__.startswith("torch.nn")]
-        # Of layers of dropout the field is p; of recurrent and attention layers, dropout.
+        # Dropout layers call it p; recurrent and attention layers call it dropout.
         shares = [getattr(m, "p", getattr(m, "dropout", 0)) for m in own]
         return any(isinstance(share, float) and share > 0 for share in shares)
 

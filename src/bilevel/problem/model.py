@@ -1,4 +1,4 @@
-"""What may be known of a problem's losses besides the losses themselves."""
+"""What may be known about a problem's losses besides the losses themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bilevel.problem.peers import Peers
 
 
 class Model:
-    """What is known of a problem's losses, given with them: `Problem(..., model=...)`.
+    """What is known about a problem's losses: `Problem(..., model=...)`.
 
     The losses stay the truth; a model offers faster derivatives, constants and a good step, each
     only if it has them. `bilevel.models.conformance` tests a model against its own losses.
@@ -22,9 +22,9 @@ class Model:
 
     @property
     def in_array_code(self) -> bool:
-        """Whether stretches of outer steps on it are soon compiled, with x in logarithms or logits.
+        """Whether stretches of outer steps compile quickly, with x in logarithms or logits.
 
-        Then one is a natural length for each entry of x.
+        Then one is a natural unit for each entry of x.
         """
         return False
 
@@ -33,11 +33,11 @@ class Model:
         return None
 
     def part(self, inner: Part, outer: Part) -> Model:
-        """The same on one process, which holds these rows alone."""
+        """The model on one process, which holds only these rows."""
         return self
 
     def restrict(self, x: Tensor, inner: Part) -> Tensor:
-        """What the oracle of a part takes for x."""
+        """What the oracle of a part takes as x."""
         return x
 
     def extend(self, covector: Tensor, x: Tensor, inner: Part) -> Tensor:
@@ -45,16 +45,16 @@ class Model:
         return covector
 
     def constants(self, x: Tensor, y: Tensor) -> Known:
-        """Constants of the assumptions near (x, y) that are exact or bounds, by their letters."""
+        """Constants of the assumptions near (x, y), exact or bounds, by their letters."""
         return {}
 
     def joint_constants(self, x: Tensor, y: Tensor, peers: Peers) -> Known:
         """`constants` of all rows, asked of the `part` of each process, with all of x and y.
 
-        None by default, as a part knows its own rows only: they are then estimated.
+        None by default, because a part knows only its own rows: they are then estimated.
         """
         return {}
 
     def good_step(self) -> float | None:
-        """1/L for the inner loss, where it is known."""
+        """1/L of the inner loss, if it is known."""
         return None

@@ -1,4 +1,4 @@
-"""Modules as variables: what a loss is handed are modules whose tensors are the current ones."""
+"""Modules as variables: a loss receives modules that hold the current tensors."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Parameters:
 
 
 def parameters(module: nn.Module, where: Callable[[str], bool] | None = None) -> Parameters:
-    """A module as x0 or y0, of which some parameters alone are variables.
+    """A module as x0 or y0 of which only some parameters are variables.
 
-    The losses are handed the whole module; what was not chosen stays as it is.
+    The losses receive the whole module; the other parameters stay as they are.
 
     Args:
         module: any module; it is copied, never written to.
@@ -54,16 +54,14 @@ def parameters(module: nn.Module, where: Callable[[str], bool] | None = None) ->
 
 
 def as_parameters(value: Any) -> Parameters | None:
-    """A module, or some of its parameters, as such; None for anything else."""
-    return parameters(value) if isinstance(value, nn.Module) else _given(value)
-
-
-def _given(value: Any) -> Parameters | None:
+    """A module, or a selection of its parameters, as `Parameters`; None for anything else."""
+    if isinstance(value, nn.Module):
+        return parameters(value)
     return value if isinstance(value, Parameters) else None
 
 
 class _Bound(nn.Module):
-    """A loss as a module, so that one `functional_call` swaps what it sees of all the others."""
+    """A loss as a module, so that one `functional_call` swaps the tensors of all the others."""
 
     def __init__(self, nets: nn.ModuleDict) -> None:
         super().__init__()
@@ -76,11 +74,11 @@ class _Bound(nn.Module):
 class Networks:
     """The modules among a problem's variables.
 
-    A loss sees copies that hold no numbers: the tensors of a call are put in their place for its
-    duration, so that `net(...)`, `net.parameters()` and `net.eval()` all work, and nothing lasts.
+    A loss sees copies without values: during a call, the current tensors take their place, so that
+    `net(...)`, `net.parameters()` and `net.eval()` all work, and nothing persists.
 
     Args:
-        modules: by where they stand, such as "y0" or "x0['net']".
+        modules: by their path, such as "y0" or "x0['net']".
     """
 
     def __init__(self, modules: Mapping[str, Parameters]) -> None:
@@ -88,7 +86,7 @@ class Networks:
             path: f"{i}_{re.sub(r'[^0-9a-zA-Z]+', '_', path)}" for i, path in enumerate(modules)
         }
         whole = nn.ModuleDict({keys[path]: given.module for path, given in modules.items()})
-        # A tensor that is used in several places goes by its first name.
+        # A tensor that is shared by several modules goes by its first name.
         first = {id(t): f"nets.{n}" for n, t in [*_tensors(whole)][::-1]}
         every = [(f"nets.{n}", first[id(t)]) for n, t in _tensors(whole, remove_duplicate=False)]
         self._tied = [(name, known) for name, known in every if name != known]
@@ -117,7 +115,7 @@ class Networks:
         ]
 
     def all(self) -> Iterator[nn.Module]:
-        """Every part of the modules, to look at."""
+        """All submodules, for inspection."""
         return self._bound.nets.modules()
 
     def call(
@@ -127,10 +125,10 @@ class Networks:
 
         Args:
             loss: a function of modules, tensors and batches.
-            given: makes its arguments; it is told how to get a module with given tensors.
+            given: makes its arguments, by a function that returns a module with given tensors.
             buffers: before the call; they are not written to.
         """
-        # One dict for all: into it, and not into several, go buffers that a module replaces.
+        # One dict for all modules: buffers that a module replaces end up there.
         state = {**self._fixed, **{name: b.clone() for name, b in buffers.items()}}
 
         def put(path: str, tensors: list[Tensor]) -> nn.Module:
@@ -145,12 +143,12 @@ class Networks:
         finally:
             for part, mode in self._modes:  # a loss may call .eval()
                 part.training = mode
-            for kept, name in self._empty:  # and a module fill what was empty
+            for kept, name in self._empty:  # and a module may fill an empty buffer
                 kept[name] = None
         return value, {name: state[name].detach() for name in buffers}
 
     def copy(self, path: str, tensors: Mapping[str, list[Tensor]], buffers: Buffers) -> nn.Module:
-        """A module of its own, with these tensors (of all modules, by where they stand)."""
+        """An independent copy of a module, with these tensors (of all modules, by path)."""
         now = {**self._fixed, **buffers}
         for other, given in tensors.items():
             now.update(zip(self._names[other], given, strict=True))
@@ -164,11 +162,11 @@ Put = Callable[[str, list[Tensor]], nn.Module]
 
 
 def evaluation_mode(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """The same loss, with every module that it is handed in evaluation mode.
+    """The same loss, with every module that it receives in evaluation mode.
 
-    Dropout is off and batch normalisation uses the statistics that training has left so far. For
-    f, as a rule: `Problem(outer=bilevel.evaluation_mode(outer), ...)`. Outside the call the
-    modules are as they were.
+    Dropout is off, and batch normalisation uses the statistics accumulated in training so far.
+    Usually for f: `Problem(outer=bilevel.evaluation_mode(outer), ...)`. After the call the modules
+    are as they were.
     """
     return _Evaluated(loss)
 
@@ -198,9 +196,9 @@ def _tensors(module: nn.Module, remove_duplicate: bool = True) -> Iterator[tuple
 
 
 def _skeleton(module: nn.ModuleDict) -> nn.ModuleDict:
-    """A copy whose tensors are NaN and take no memory: one that was not handed in shows.
+    """A copy whose tensors are NaN and take no memory, so that one that is not replaced shows.
 
-    Not on the device "meta": there, products with real tensors give garbage without an error.
+    Not on the device "meta", where products with real tensors silently give garbage.
     """
     memo: dict[int, Any] = {}
     for _, tensor in _tensors(module):

@@ -1,4 +1,4 @@
-"""Rows that one of several processes holds."""
+"""The rows that one of several processes holds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Part:
 
     @staticmethod
     def of(total: int, peers: Peers) -> Part:
-        """Even parts, in the order of the ranks."""
+        """Parts of equal size (to within one row), in the order of the ranks."""
         bounds = [total * rank // peers.size for rank in (peers.rank, peers.rank + 1)]
         return Part(bounds[0], bounds[1], total)
 
@@ -33,5 +33,5 @@ class Part:
         return torch.arange(self.first, self.end)
 
     def among(self, rows: Tensor) -> Tensor:
-        """Those of some rows that are in this part."""
+        """Those of the given rows that are in this part."""
         return rows[(rows >= self.first) & (rows < self.end)]

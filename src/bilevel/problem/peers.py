@@ -1,4 +1,4 @@
-"""The processes that work on one run together: alone, or a group of torch.distributed."""
+"""The processes that work on a run together: a single one, or a torch.distributed group."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class LostPeersError(RuntimeError):
 
 
 class Peers(ABC):
-    """What processes that hold parts of the rows must tell each other."""
+    """Communication between processes that each hold a part of the rows."""
 
     rank: int
     size: int
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that writes files and speaks to the user."""
+        """Whether this process writes files and talks to the user."""
         return self.rank == 0
 
     @abstractmethod
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, to the same bits on each; it may overwrite the tensor."""
+        """The sum over all processes, bitwise equal on each; it may overwrite the tensor."""
 
     def mean(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Of floating-point tensors by name; whole numbers stay each process's own."""
+        """The mean of floating-point tensors, by name; integers stay each process's own."""
         if self.size == 1:
             return tensors
         return {
@@ -47,15 +47,15 @@ class Peers(ABC):
 
     @abstractmethod
     def largest(self, value: float) -> float:
-        """The largest of all processes' numbers."""
+        """The largest number over all processes."""
 
     def any(self, here: bool) -> bool:
-        """Whether it is so on any of the processes: all of them must take the same branch."""
+        """Whether it holds on any process, so that all of them take the same branch."""
         return here if self.size == 1 else self.largest(float(here)) > 0
 
     @abstractmethod
     def told(self, content: Any) -> Any:
-        """The leader's content, plain data and tensors; what the others give is ignored."""
+        """The leader's content (plain data and tensors); that of the others is ignored."""
 
 
 class Alone(Peers):
@@ -74,12 +74,12 @@ class Alone(Peers):
 
 
 class Group(Peers):
-    """The processes of a torch.distributed group, which must exist already.
+    """The processes of an existing torch.distributed group.
 
     Args:
         group: of torch.distributed; None is the default group.
 
-    `seconds` counts those spent in collectives, waiting included.
+    `seconds` is the time spent in collectives, waiting included.
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -118,7 +118,7 @@ class Group(Peers):
             if not self.leads:
                 packed = torch.empty(int(size), dtype=torch.uint8)
             self._dist.broadcast(packed, src=0, group=self._group)
-        # The leader reads it back, too, so that all continue with the same kinds of objects.
+        # The leader reads it back too, so that all continue with the same types of objects.
         return torch.load(io.BytesIO(packed.numpy().tobytes()), weights_only=True)
 
     @contextmanager
@@ -138,9 +138,9 @@ class Group(Peers):
 
 @contextmanager
 def from_environment(timeout: float = _TIMEOUT) -> Iterator[Peers]:
-    """The group that torchrun has started this process in; alone without torchrun.
+    """The group in which torchrun started this process; a single process without torchrun.
 
-    Better than `torch.distributed.init_process_group`, whose restarts by torchrun can fail.
+    Prefer it to `torch.distributed.init_process_group`, with which torchrun's restarts can fail.
 
     Args:
         timeout: seconds that a rank waits for the others before it gives up.
@@ -154,7 +154,7 @@ def from_environment(timeout: float = _TIMEOUT) -> Iterator[Peers]:
 
     waits = timedelta(seconds=timeout)
     store, rank, size = next(rendezvous("env://", timeout=waits))
-    # torchrun's store outlives a restart, and with it the addresses of processes that are dead.
+    # torchrun's store outlives a restart, along with the addresses of dead processes.
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     fresh = PrefixStore(f"attempt {attempt}", store)
     dist.init_process_group("gloo", store=fresh, rank=rank, world_size=size, timeout=waits)

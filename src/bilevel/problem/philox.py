@@ -1,4 +1,4 @@
-"""Random numbers by key and counter: whoever knows both draws the same, in any order."""
+"""Random numbers determined by a key and a counter, so that they can be drawn in any order."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator, Philox
 
-# What a stream is drawn for: a part of the counter.
+# The roles of streams, as parts of the counter.
 KEYS = {"inner": 0, "outer": 1, "hessian": 2, "cross": 3, "truncation": 4, "curvature": 5}
-_SHARED = 6  # the key of what all roles share
-APART = {"directions": 7}  # keys of what has no place there
+_SHARED = 6  # the key of the numbers that all roles share
+APART = {"directions": 7}  # keys of roles without shared numbers
 BLOCKS = 8  # the key of a role's order of blocks, plus that of the role
-FEW = 16  # numbers that each role has in what is shared
-_WORDS = FEW * len(KEYS)  # of a step
+FEW = 16  # shared numbers of each role
+_WORDS = FEW * len(KEYS)  # shared numbers of a step
 _AHEAD = 16  # steps whose shared numbers are made at once
 _LOW = np.uint64(2**32 - 1)
 
 
 class _Philox(local):
-    """One generator per thread, set to a key and a counter: a new one takes eight times as long."""
+    """One generator per thread, reset to a key and counter: a new one takes eight times as long."""
 
     def __init__(self) -> None:
         self._bits = Philox(key=0)
@@ -35,7 +35,7 @@ class _Philox(local):
         return self._generator
 
     def shared(self, seed: int, step: int) -> list[int]:
-        """The numbers of 64 random bits that the roles of a step share."""
+        """The 64-bit random numbers that the roles of a step share."""
         window, place = divmod(step, _AHEAD)
         if self._ahead[0] != (seed, window):
             # A counter stands for four numbers.

@@ -23,7 +23,7 @@ from bilevel.problem.peers import Alone, Peers
 from bilevel.problem.sources import Source
 from bilevel.problem.structure import Structure, Variables
 
-# Whether a loss draws is seen by the generator that all threads share: one at a time.
+# Whether a loss draws shows in the generators that all threads share: one trial at a time.
 _TRIAL = RLock()
 
 
@@ -32,10 +32,10 @@ class Tasks:
     """Rows are tasks, which both losses share: `Problem(..., tasks=Tasks(batch=16))`.
 
     Args:
-        batch: how many tasks both losses see at an outer step: the first ones at the first step,
-            the next ones at the next, and so on, cyclically.
-        chunk: None, or how many of them are worked on at a time: less memory, and for large models
-            less time. Only where g is a sum and f a mean over tasks, and each task has inner
+        batch: how many tasks both losses see in an outer step, cyclically: the first ones in the
+            first step, the next ones in the second, and so on.
+        chunk: None, or how many of them are processed at a time, to save memory (and, for large
+            models, time). Only if g is a sum and f a mean over tasks, and each task has inner
             variables of its own.
     """
 
@@ -64,17 +64,17 @@ class Problem(Losses):
             x: a learned initialisation, for `MAML`.
         outer_data, inner_data: None, or a tensor, an array, a CSR matrix, a tuple or dict of them,
             a map-style Dataset, or a stream: a DataLoader, an IterableDataset, or a function
-            that makes an iterator of batches. `batch.data` is what the data gave for some rows,
-            and `batch.index` the rows' numbers. Of a stream each call of the loss sees the
-            next batch, whatever batch size a method asks for; it begins anew at its end.
-        tasks: None, or how many rows an outer step sees, where rows are tasks with an inner and an
-            outer part each (`Tasks`).
-        model: None, or what is known of the losses (`bilevel.models`): a faster oracle, constants.
-            Functions such as `bilevel.softmax_problem` set it.
+            that makes an iterator of batches. `batch.data` holds the data of some rows, and
+            `batch.index` the rows' numbers. With a stream, each call of the loss sees the next
+            batch, whatever batch size a method asks for; at its end it starts over.
+        tasks: None, or how many rows an outer step sees, if rows are tasks, each with an inner and
+            an outer part (`Tasks`).
+        model: None, or what is known about the losses (`bilevel.models`): a faster oracle,
+            constants. Functions such as `bilevel.softmax_problem` set it.
 
     Raises:
-        ValueError, TypeError: if the losses, the data and the starting point do not fit; the
-            losses are tried once, on a few rows.
+        ValueError, TypeError: the losses, the data and the starting point do not fit together;
+            the losses are tried once, on a few rows.
 
     Example:
         Ridge regression with a learned penalty.
@@ -153,14 +153,14 @@ class Problem(Losses):
         return f"Problem({', '.join(counts)}, {self.dtype})"
 
     def _try_losses(self) -> None:
-        """Both losses must run at the start, and depend on what they are differentiated by."""
+        """Both losses must run at the start, and depend on the variables."""
         uses_x = self.start_of_y is not None
         for name, data, loss in (
             ("outer", self.outer_data, self.outer_loss),
             ("inner", self.inner_data, self.inner_loss),
         ):
             x, y = self.x0.clone(), self.y0.clone()
-            # Whether a graph is left tells what a loss depends on, with no derivative taken.
+            # Whether there is a graph tells what a loss depends on, without any derivative.
             if not self._try(name, data, loss, x, y.clone().requires_grad_()).requires_grad:
                 raise ValueError(
                     f"the {name} loss does not depend on y (as far as autograd sees), so there is "

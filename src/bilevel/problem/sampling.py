@@ -1,11 +1,11 @@
-"""Random rows: seeded streams, one for each role that a batch can play.
+"""Random rows: seeded streams, one for each role of a batch.
 
 Proposition 3 of the paper needs the batches of different roles to be independent. A stream is
-keyed by (seed, outer step, role), so the state of a run holds no generator: whoever knows the
-seed and the step draws the same rows, in a resumed run or in another process. Philox, a generator
-with a key and a counter, is made for that: each draw of a stream is one of its counters. The
-first few single numbers of all roles come from one counter, in places of their own: for methods on
-single samples, setting the generator for each role would take longer than their arithmetic.
+keyed by (seed, outer step, role), so the state of a run holds no generator: a resumed run, or
+another process, draws the same rows from the seed and the step. Philox, a generator with a key and
+a counter, is made for that: each draw of a stream is one of its counters. The first few single
+numbers of all roles share one counter, each role in its own place: for methods on single samples,
+resetting the generator for each role would take longer than their arithmetic.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from bilevel.problem.philox import APART, FEW, KEYS, PHILOX, below
 from bilevel.problem.sources import Rows
 
 Role = Literal["inner", "outer", "hessian", "cross", "curvature"]
+_OF_INNER = ("inner", "hessian", "cross", "curvature")  # roles whose rows are those of g
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def _of_one_size(size: int | None) -> BatchSizes:
 
 
 class AtMost(int):
-    """A batch size that stands for all rows where there are fewer.
+    """A batch size that means all rows if there are no more than that.
 
     Example:
         >>> Streams(0, 0, 3, 3).rows("inner", AtMost(500)) is None
@@ -104,13 +105,7 @@ class Streams:
         self, seed: int, step: int, inner_rows: int | None, outer_rows: int | None
     ) -> None:
         self._key = (seed, step)
-        self._rows = {
-            "inner": inner_rows,
-            "outer": outer_rows,
-            "hessian": inner_rows,
-            "cross": inner_rows,
-            "curvature": inner_rows,
-        }
+        self._rows = {**dict.fromkeys(_OF_INNER, inner_rows), "outer": outer_rows}
         self._drawn = dict.fromkeys((*KEYS, *APART), 0)
         self._shared: list[int] = []
         self._used = dict.fromkeys(KEYS, 0)
@@ -118,11 +113,11 @@ class Streams:
 
     @property
     def step(self) -> int:
-        """k, the outer step whose choices these are."""
+        """k, the outer step to which these choices belong."""
         return self._key[1]
 
     def once(self, key: Hashable, measure: Callable[[], float]) -> float:
-        """What is measured once per outer step, whoever asks."""
+        """A measurement that is made once per outer step and shared by all who need it."""
         if key not in self._found:
             self._found[key] = measure()
         return self._found[key]
@@ -132,7 +127,7 @@ class Streams:
         return self._rows[role]
 
     def size(self, role: Role, size: int | None) -> int | None:
-        """The size of a batch, where `AtMost` may stand for all rows."""
+        """The size of a batch; None if `AtMost` means all rows."""
         rows = self._rows[role]
         return None if isinstance(size, AtMost) and rows is not None and size >= rows else size
 
@@ -157,7 +152,7 @@ class Streams:
         return torch.from_numpy(generator.choice(rows, size, replace=False, shuffle=False))
 
     def batches(self, role: Role, size: int | None, count: int) -> list[Rows]:
-        """`count` fresh batches at once, which is faster than one after another."""
+        """`count` fresh batches at once, which is faster than one at a time."""
         rows, size = self._rows[role], self.size(role, size)
         if isinstance(size, Blocks) and rows is not None:
             return [*self._visits(role, rows, size, count)]
@@ -167,20 +162,20 @@ class Streams:
             return list(_tensor(self._singles(role, rows, count)).view(count, 1).unbind())
         generator = self._generator(role)
         drawn = generator.integers(rows, size=(count, size))
-        while len(repeated := np.flatnonzero(_repeats(drawn))):  # few: it is small
+        while len(repeated := np.flatnonzero(_repeats(drawn))):  # rarely: the batch is small
             drawn[repeated] = generator.integers(rows, size=(len(repeated), size))
         return list(torch.from_numpy(drawn).unbind())
 
     def block(self, role: Role, size: int | None) -> Block:
-        """A block of `size` successive rows, the last one perhaps shorter."""
+        """A block of `size` successive rows; the last block may be shorter."""
         total = self._rows[role]
         if size is None or total is None:
             return Block(None, 0, 1.0)
         if isinstance(size, Blocks):
             rows = self._visits(role, total, size, 1)[0]
         else:
-            # A row is drawn, and with it its block: a short one comes up less often, and a mean
-            # over blocks has no bias.
+            # The block of a row that is drawn: a short one comes up less often, so that a mean
+            # over blocks is unbiased.
             rows = _successive(self._singles(role, total, 1)[0] // size, size, total)
         return Block(rows, int(rows[0]) // size, len(rows) / total)
 
@@ -195,7 +190,7 @@ class Streams:
         return self._singles("truncation", bound, 1)[0]
 
     def happens(self, probability: float) -> bool:
-        """Whether an event of this probability happens: a coin that all processes see alike."""
+        """Whether an event of this probability happens; the same on all processes."""
         return self.below(2**53) < probability * 2**53
 
     def normal(self, count: int, size: int) -> Tensor:
@@ -215,7 +210,7 @@ class Streams:
         return [below(word, bound) for word in self._shared[at : at + count]]
 
     def _visits(self, role: Role, total: int, size: Blocks, count: int) -> list[Tensor]:
-        """The next `count` blocks of an order that changes with each pass over them."""
+        """The next `count` blocks, in an order that changes with each pass."""
         (seed, step), number = self._key, self._drawn[role]
         self._drawn[role] += 1
         places = np.arange(step * count, (step + 1) * count)
@@ -223,7 +218,7 @@ class Streams:
         return [_successive(i, size, total) for i in found.tolist()]
 
     def _generator(self, role: str) -> Generator:
-        """For the next draw of a role, with room for 2^64 numbers."""
+        """The generator for the next draw of a role, with room for 2^64 numbers."""
         seed, step = self._key
         number, self._drawn[role] = self._drawn[role], self._drawn[role] + 1
         key = APART[role] if role in APART else KEYS[role]
@@ -231,7 +226,7 @@ class Streams:
 
 
 def first_of(seed: int, rows: int | None, share: float) -> Rows:
-    """The first part of all rows in an order that the seed decides: nested for growing shares."""
+    """A share of all rows, the first in a seeded order: nested for growing shares."""
     if rows is None:
         return None
     return torch.from_numpy(_order(seed, rows)[: math.ceil(share * rows)])
@@ -251,7 +246,7 @@ def _tensor(rows: list[int]) -> Tensor:
 
 
 def _repeats(batches: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Whether each batch has a row twice."""
+    """For each batch, whether it has a row twice."""
     ordered = np.sort(batches, axis=1)
     found: np.ndarray[Any, Any] = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
     return found

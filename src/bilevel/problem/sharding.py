@@ -1,4 +1,4 @@
-"""A problem whose rows are spread over processes: each holds a part, and works on it."""
+"""A problem whose rows are spread over processes, each of which works on its part."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bilevel.problem.sources import Batch, Rows, Source
 
 
 class Sharded(Problem):
-    """A problem of which this process holds a part of the rows. `shard` makes it."""
+    """A problem of whose rows this process holds a part; made by `shard`."""
 
     def __init__(self, whole: Problem, peers: Peers) -> None:
         self.__dict__.update(whole.__dict__)
         self.peers, self.rank = peers, peers.rank
-        # While all rows are here: later no process could tell whether the others have the same.
+        # While all rows are here: later no process could tell whether the others agree.
         self.whole_identity = identity_of_problem(whole)
-        # Rows that are tasks are few, and both losses see the same: every process has them all.
+        # Tasks are few, and both losses see the same ones: every process keeps them all.
         self.inner_part, self.outer_part = (
             None if data is None or whole.tasks or data.is_stream else Part.of(len(data), peers)
             for data in (whole.inner_data, whole.outer_data)
@@ -37,12 +37,12 @@ def shard(problem: Problem, peers: Peers | None = None) -> Problem:
 
     Every process must build the same problem, shard it, and run the same program with it: the
     algorithms and their random rows are the same, and gradients and products are summed over the
-    processes. Rows that are not this process's own are released. A loss must be a mean over
-    its rows plus terms without data (over tasks: g a sum and f a mean).
+    processes. Each process releases the rows of the others. A loss must be a mean over its rows
+    plus terms without data (over tasks: g a sum and f a mean).
 
     Args:
-        problem: all of it, on each process.
-        peers: by default the default process group.
+        problem: the whole problem, on each process.
+        peers: the processes; by default, those of the default group.
 
     Example:
         In a program that `torchrun --nproc-per-node 2 program.py` starts:
@@ -74,7 +74,7 @@ def shard(problem: Problem, peers: Peers | None = None) -> Problem:
 
 
 class _PartOfData(Source):
-    """A part of the rows, under their numbers among all."""
+    """A part of the rows, under their numbers among all rows."""
 
     def __init__(self, data: Source, part: Part) -> None:
         self._part, self._held = part, data.part(part.first, part.end)
@@ -87,7 +87,7 @@ class _PartOfData(Source):
         return self._held.rows(None if rows is None else rows - self._part.first)
 
     def batch(self, rows: Rows) -> Batch:
-        if rows is None or len(rows) == len(self._part):  # all that are here
+        if rows is None or len(rows) == len(self._part):  # all rows of this part
             return Batch(self._held.rows(None), self._part.rows)
         return super().batch(rows)
 

@@ -28,7 +28,7 @@ Rows = Tensor | None  # the numbers of some rows, or None for all of them
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss is given: the data of some rows, and the rows' numbers."""
+    """What a loss receives: the data of some rows, and the rows' numbers."""
 
     data: Any
     index: Tensor
@@ -40,8 +40,8 @@ class Batch:
 class Source(ABC):
     """Data with numbered rows."""
 
-    is_fixed = True  # whether the same rows are the same data whenever they are read
-    is_stream = False  # whether it gives batch after batch, by `at`, and no rows by number
+    is_fixed = True  # whether reading the same rows again gives the same data
+    is_stream = False  # whether it yields batches, by `at`, and no rows by number
 
     @property
     def count(self) -> int | None:
@@ -49,11 +49,11 @@ class Source(ABC):
         return None if self.is_stream else len(self)
 
     def at(self, number: int, seed: int) -> Batch:
-        """Of a stream, the batch of this number, from 0."""
+        """The batch of this number (from 0) of a stream."""
         raise NotImplementedError(f"{type(self).__name__} is no stream")
 
     def for_rank(self, rank: int, size: int) -> Source:
-        """Of a stream, the batches of one of several processes."""
+        """The part of a stream that one of several processes reads."""
         raise NotImplementedError(f"{type(self).__name__} is no stream")
 
     @abstractmethod
@@ -68,11 +68,11 @@ class Source(ABC):
         return Batch(data, torch.arange(len(self)) if rows is None else rows)
 
     def made_of(self) -> Any:
-        """What the rows are computed from, where there are too many to read; else None."""
+        """What the rows are computed from, if there are too many to read; else None."""
         return None
 
     def part(self, first: int, end: int) -> Source:
-        """Rows first, ..., end − 1 by themselves, copied if the source holds them in memory."""
+        """Rows first, ..., end − 1 alone, copied if the source holds them in memory."""
         return _Window(self, first, end)
 
 
@@ -207,7 +207,7 @@ class _DictSource(_TupleSource):
 
 
 class _StoredSource(Source):
-    """Rows in a file. Asked for all, it reads all of them: a loss can be any function of them."""
+    """Rows in a file. All rows are read into memory: a loss may be any function of them."""
 
     def __init__(self, data: StoredRows) -> None:
         self.data = data
@@ -223,7 +223,7 @@ class _StoredSource(Source):
 
 
 class _DatasetSource(Source):
-    is_fixed = False  # a user's code makes them, which may augment at random
+    is_fixed = False  # made by the user's code, which may augment at random
 
     def __init__(self, name: str, data: _MapStyle) -> None:
         self.name, self.data = name, data
@@ -247,14 +247,14 @@ def _check_parts(name: str, data: Any) -> None:
 
 
 def as_stored(data: Any) -> StoredRows | None:
-    """Rows in a file, given as such or as a memory map; None for anything else."""
+    """Stored rows, or a memory map as stored rows; None for anything else."""
     if isinstance(data, np.memmap):
         return NpyRows.of_map(data)
     return data if isinstance(data, StoredRows) else None
 
 
 def as_tensor(data: Any) -> Tensor:
-    """The same memory as a tensor; read-only arrays too, because nothing here writes to data."""
+    """A tensor that shares the memory, also of a read-only array: nothing here writes to data."""
     if isinstance(data, np.ndarray) and not data.flags.writeable:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
@@ -271,14 +271,14 @@ def _check_finite(name: str, values: Tensor) -> None:
 
 
 def scipy_csr(matrix: Tensor) -> scipy.sparse.csr_array:
-    """The same memory, seen by SciPy."""
+    """A SciPy matrix that shares the memory."""
     parts = (matrix.values(), matrix.col_indices(), matrix.crow_indices())
     return scipy.sparse.csr_array(tuple(part.numpy() for part in parts), shape=tuple(matrix.shape))
 
 
 @functools.cache
 def _hush() -> None:
-    """Let torch give its one warning that CSR support is new, with nobody listening."""
+    """Trigger torch's only warning that CSR support is in beta, and suppress it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.eye(1).to_sparse_csr()
@@ -288,7 +288,7 @@ def torch_csr(matrix: scipy.sparse.csr_array) -> Tensor:
     """The same values as a torch CSR tensor."""
     _hush()
     if not matrix.has_canonical_format:
-        # A copy: later on SciPy would sort it in place, in the user's memory.
+        # A copy: later, SciPy would sort it in place, in the user's memory.
         matrix = matrix.copy()
         matrix.sum_duplicates()
     return torch.sparse_csr_tensor(

@@ -21,7 +21,7 @@ Variables = Any  # a tensor, a module, or a dict / tuple / list of such
 
 
 class _Module(NamedTuple):
-    """In a skeleton, where a module stands, and the names of its variables."""
+    """The place of a module in a skeleton, and the names of its variables."""
 
     path: str
     names: tuple[str, ...]
@@ -32,7 +32,7 @@ def _named(module: _Module, tensors: list[Tensor]) -> Any:
 
 
 class Structure:
-    """How a tensor, a module, or a dict, tuple or list of such, lies in one flat vector.
+    """The layout of a tensor, a module, or a dict, tuple or list of them in one flat vector.
 
     Example:
         >>> structure = Structure("x0", {"w": torch.ones(2, 2), "b": torch.zeros(2)})
@@ -59,7 +59,7 @@ class Structure:
         self._shapes = [leaf.shape for _, leaf in named]
         self._sizes = [leaf.numel() for _, leaf in named]
         self.size = sum(self._sizes)
-        # One vector is its own flat form: the losses are called often, and need no view of it.
+        # A single vector is its own flat form: the losses, called often, need no view.
         self.is_flat = self._skeleton is None and len(self._shapes[0]) == 1
         if self.size == 0:
             raise ValueError(f"{name} has no elements: shapes {[tuple(s) for s in self._shapes]}")
@@ -79,25 +79,25 @@ class Structure:
         return torch.cat([leaf.detach().reshape(-1) for _, leaf in named])
 
     def join(self, value: Variables) -> Tensor:
-        """`flatten` for a value that the library made: unchecked, and differentiable."""
+        """`flatten` for a value that the library made: unchecked and differentiable."""
         return torch.cat([leaf.reshape(-1) for _, leaf in _leaves(self.name, value)])
 
     def tensors(self, value: Variables) -> list[Tensor]:
-        """The tensors of a value of this structure as they are, with their graphs."""
+        """The tensors of a value of this structure, unchanged, with their graphs."""
         return [leaf for _, leaf in _leaves(self.name, value)]
 
     def point(self, value: Variables) -> Tensor:
-        """`flatten`, for a point that the user gives: its numbers must be finite."""
+        """`flatten` for a point from the user, whose values must be finite."""
         flat = self.flatten(value)
         _check_finite(self.name.removesuffix("0"), flat)
         return flat
 
     def unflatten(self, flat: Tensor) -> Variables:
-        """Views of `flat` in the user's structure; differentiable. A module's are a dict."""
+        """Views of `flat` in the user's structure, a module as a dict; differentiable."""
         return self.build(self.views(flat))
 
     def views(self, flat: Tensor) -> list[Tensor]:
-        """The user's tensors, one after another, as views of `flat`; differentiable."""
+        """The user's tensors, in order, as views of `flat`; differentiable."""
         if self.is_flat:
             return [flat]
         if self._skeleton is None:
@@ -106,19 +106,19 @@ class Structure:
         return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
     def leaves(self, flat: Tensor) -> list[Tensor]:
-        """The same as autograd's leaves, in `flat`'s own memory: it must not change meanwhile."""
+        """The same as leaves of autograd, in the memory of `flat`: it must not change meanwhile."""
         return [view.requires_grad_() for view in self.views(flat.detach())]
 
     def build(
         self, tensors: Sequence[Tensor], module: Callable[[_Module, list[Tensor]], Any] = _named
     ) -> Variables:
-        """The user's structure, made of these tensors; `module` makes the modules in it."""
+        """These tensors in the user's structure; `module` makes its modules."""
         if self._skeleton is None:
             return tensors[0]
         return _rebuild(self._skeleton, iter(tensors), module)
 
     def flat(self, tensors: Sequence[Tensor], like: Tensor) -> Tensor:
-        """A vector like another one from these tensors, detached."""
+        """These tensors as one detached vector, allocated like another."""
         if len(tensors) == 1:
             return tensors[0].detach().reshape(-1)
         # `reshape`, as the gradients of convolutions are not contiguous.
@@ -171,7 +171,7 @@ def _rebuild(skeleton: Any, tensors: Iterator[Tensor], module: Callable[..., Any
 
 
 def _unpacked(value: Variables, skeleton: Any) -> Variables:
-    """A module, in the place of one, as those of its parameters that are variables."""
+    """The value, with each module replaced by those of its parameters that are variables."""
     if isinstance(skeleton, _Module) and isinstance(value, torch.nn.Module):
         named = dict(value.named_parameters())
         return {name: named[name] for name in skeleton.names if name in named}

@@ -14,7 +14,7 @@ import torch
 from bilevel.stored import NpyRows, ParquetRows
 
 from bilevel.errors import UserError
-from bilevel.problem.stored import columns
+from bilevel.problem.stored import parquet
 
 MATRIX = np.arange(24.0).reshape(8, 3)
 
@@ -158,13 +158,13 @@ def test_parquet_without_pyarrow_says_how_to_install_it(tmp_path, monkeypatch):
 @pytest.fixture
 def decoded(monkeypatch):
     """How many rows each decoding gave."""
-    found, tensor = [], columns.Columns.tensor
+    found, tensor = [], parquet.Columns.tensor
 
     def noted(self, table):
         found.append(table.num_rows)
         return tensor(self, table)
 
-    monkeypatch.setattr(columns.Columns, "tensor", noted)
+    monkeypatch.setattr(parquet.Columns, "tensor", noted)
     return found
 
 

@@ -203,7 +203,7 @@ def test_features_that_are_not_floating_point_are_refused(tmp_path):
 
 def test_a_function_that_loses_rows_is_refused(tmp_path):
     np.save(tmp_path / "x.npy", X)
-    with pytest.raises(ValueError, match=r"as many rows: from \(1, 4\) came \(0, 4\)"):
+    with pytest.raises(ValueError, match=r"as many rows: it returned \(0, 4\) for \(1, 4\)"):
         NpyRows(tmp_path / "x.npy").map(lambda rows: rows[1:])
 
 

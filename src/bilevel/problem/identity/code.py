@@ -1,4 +1,4 @@
-"""What a function's code does, whatever its lines, comments, docstrings and locals are called.
+"""What a function's code does, regardless of lines, comments, docstrings and names of locals.
 
 Instructions are compared one by one. A constant counts only where an instruction uses it, which
 leaves out docstrings, and a local variable by the order in which locals first appear.
@@ -16,8 +16,8 @@ from typing import Any
 from bilevel.problem.identity.own import package_of
 
 _NAMED = {"LOAD_GLOBAL", "LOAD_NAME"}
-_ASKS = {"open", "globals", "eval", "exec", "__import__", "input"}  # functions of Python's
-# Packages, and what is asked of them; None is anything.
+_ASKS = {"open", "globals", "eval", "exec", "__import__", "input"}  # built-in functions
+# By package, the names that reach outside the program; None means all of them.
 _ASKED: dict[str, set[str] | None] = {
     "os": {"environ", "getenv"},
     "sys": {"modules", "argv"},
@@ -32,7 +32,7 @@ _CONSTANTS = {"LOAD_CONST", "LOAD_SMALL_INT"}
 
 
 def digest_of_code(code: CodeType) -> str:
-    """The same for code that does the same with its constants, whatever those are."""
+    """Equal for code that does the same with its constants, whatever their values."""
     found, cells = hashlib.sha256(), dict[str, int]()
     for part in _nested(code):
         places: dict[str, int] = {}
@@ -45,8 +45,8 @@ def digest_of_code(code: CodeType) -> str:
 
 
 def constants_of(code: CodeType) -> list[Any]:
-    """Those that its instructions use, nested functions' among them, in their order."""
-    # By its place: Python 3.11 does not tell the names of keyword arguments.
+    """The constants that its instructions use, in order, those of nested functions included."""
+    # By index: Python 3.11 does not resolve the names of keyword arguments.
     found = (
         part.co_consts[instruction.arg or 0]
         for part in _nested(code)
@@ -57,7 +57,7 @@ def constants_of(code: CodeType) -> list[Any]:
 
 
 def names_in(code: CodeType) -> tuple[set[str], set[str]]:
-    """The global names that it reads, and all names: attributes, and words for `getattr`."""
+    """The global names that it reads; and all names, with attributes and words for `getattr`."""
     parts = list(_nested(code))
     read = {
         instruction.argval
@@ -70,7 +70,7 @@ def names_in(code: CodeType) -> tuple[set[str], set[str]]:
 
 
 def imports_in(code: CodeType, package: str) -> list[str]:
-    """The modules that it imports itself, by their whole names."""
+    """The full names of the modules that it imports."""
     found, level = set[str](), 0
     for part in _nested(code):
         before: list[Any] = []
@@ -84,11 +84,11 @@ def imports_in(code: CodeType, package: str) -> list[str]:
 
 
 def asked_in(code: CodeType, known: Mapping[str, Any]) -> list[str]:
-    """What it reads that is no value: files, the environment, the random numbers of others.
+    """What it reads besides values: files, the environment, global random numbers.
 
     Args:
         code: of a function.
-        known: its globals, and what it is closed over.
+        known: its globals and closure variables, by name.
     """
     read, _ = names_in(code)
     names = {name for part in _nested(code) for name in part.co_names}
@@ -113,7 +113,7 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def _argument(instruction: dis.Instruction, places: dict[str, int], cells: dict[str, int]) -> Any:
-    """What an instruction works on, in words that no renaming of a local variable changes."""
+    """What an instruction works on, unchanged if a local variable is renamed."""
     kind, value = instruction.opcode, instruction.argval
     if kind in dis.hasconst:
         return "constant"

@@ -1,4 +1,4 @@
-"""Digests of data: the same numbers give the same few letters, and every byte counts."""
+"""Short digests of data, to which every byte contributes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ from bilevel.problem.sources import Source, as_tensor
 
 _AT_ONCE = 2**26  # bytes of rows that are read together
 _LETTERS = 12
-WHOLE = "all bytes "  # before digests of larger data: format 2 looked at some of their rows only
+_BY_ROW, _BY_COLUMN = ("crow_indices", "col_indices"), ("ccol_indices", "row_indices")
+_SPARSE = {  # the methods that give the parts of a sparse tensor
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), (*_BY_ROW, "values")),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), (*_BY_COLUMN, "values")),
+    torch.sparse_coo: ("_indices", "_values"),
+}
+WHOLE = "all bytes "  # prefix for larger data, of which format 2 hashed only some rows
 
 
 def digest_of_tensor(tensor: Tensor | np.ndarray[Any, Any]) -> str:
-    """Of its shape, its dtype and its numbers.
+    """A digest of the shape, the dtype and the values.
 
     Example:
         >>> one, same, other = torch.zeros(3), torch.zeros(3), torch.ones(3)
@@ -28,12 +34,13 @@ def digest_of_tensor(tensor: Tensor | np.ndarray[Any, Any]) -> str:
     data: Any = tensor
     if not isinstance(tensor, np.ndarray) or tensor.dtype.kind in "biufc":
         data = as_tensor(tensor).detach()
-    large = data.nbytes > _AT_ONCE if isinstance(data, np.ndarray) else _size(data) > _AT_ONCE
+    is_dense = isinstance(data, np.ndarray) or data.layout == torch.strided
+    large = bool(is_dense and data.nbytes > _AT_ONCE)
     return WHOLE * large + _letters([str(tuple(tensor.shape)).encode(), *_bytes(data)])
 
 
 def digest_of_rows(source: Source) -> str | None:
-    """Of the rows that a source gives; None if they change from one reading to the next."""
+    """A digest of a source's rows; None if they change from one reading to the next."""
     first, again = (
         [bytes(part) for part in _bytes(source.rows(torch.tensor([0])))] for _ in range(2)
     )
@@ -50,10 +57,6 @@ def digest_of_rows(source: Source) -> str | None:
 
 def digest_of_text(text: str) -> str:
     return _letters([text.encode(errors="surrogatepass")])
-
-
-def _size(tensor: Tensor) -> int:
-    return tensor.element_size() * tensor.numel() if tensor.layout == torch.strided else 0
 
 
 def _bytes(data: Any) -> Iterator[Any]:
@@ -75,15 +78,9 @@ def _bytes(data: Any) -> Iterator[Any]:
 
 
 def _tensor_bytes(tensor: Tensor) -> Iterator[Any]:
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        for part in (tensor.crow_indices(), tensor.col_indices(), tensor.values()):
-            yield from _tensor_bytes(part)
-    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        for part in (tensor.ccol_indices(), tensor.row_indices(), tensor.values()):
-            yield from _tensor_bytes(part)
-    elif tensor.layout == torch.sparse_coo:
-        for part in (tensor._indices(), tensor._values()):
-            yield from _tensor_bytes(part)
+    if tensor.layout in _SPARSE:
+        for part in _SPARSE[tensor.layout]:
+            yield from _tensor_bytes(getattr(tensor, part)())
     else:
         flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
         yield memoryview(flat.view(torch.uint8).numpy())  # type: ignore[arg-type]

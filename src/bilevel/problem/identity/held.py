@@ -28,7 +28,7 @@ _COUNTED = int | float | complex | Tensor | np.ndarray  # behind a name such as 
 def parts_of(value: Any) -> Parts:
     """The parts of a value, by name.
 
-    A library's function has no globals and a library's class no methods: it counts by its name.
+    A library's function or class counts by its name alone: its globals and methods are left out.
 
     Example:
         >>> scale = 2.0
@@ -59,7 +59,7 @@ def parts_of(value: Any) -> Parts:
     elif inspect.isclass(value):
         yield from _of_class(value)
     elif isinstance(value, ModuleType):
-        if is_own_module(value.__name__):  # held as a value: what is read from it is not known
+        if is_own_module(value.__name__):  # held as a value: any of its attributes may be read
             yield from (
                 (n, v) for n, v in vars(value).items() if n == "__getattr__" or n[:2] != "__"
             )
@@ -70,7 +70,7 @@ def parts_of(value: Any) -> Parts:
 
 
 def _of_mapping(value: Mapping[Any, Any]) -> Parts:
-    """1 and "1" are two keys; one that has no short text of its own counts by its place."""
+    """1 and "1" are different keys; a key without a short text counts by its position."""
     for i, (key, part) in enumerate(value.items()):
         if isinstance(key, str):
             yield key, part
@@ -82,11 +82,11 @@ def _of_mapping(value: Mapping[Any, Any]) -> Parts:
 
 
 def _of_container(value: Any) -> Parts:
-    """What one of a class of its own has besides its entries."""
+    """What an instance of a subclass has besides its entries."""
     if type(value) not in (dict, list, tuple):
         if (factory := getattr(value, "default_factory", None)) is not None:
             yield "default factory", factory
-        if isinstance(value, OrderedDict):  # a plain dict may be made from a set, in any order
+        if isinstance(value, OrderedDict):  # a plain dict may come from a set, in any order
             yield "order", tuple(value)
         yield from attributes(value)
         yield from class_of(value)
@@ -112,16 +112,16 @@ def _of_function(function: FunctionType) -> Parts:
 
 
 def closed_over(function: FunctionType) -> dict[str, Any]:
-    """What is in its cells; a function can be closed over before it is defined."""
+    """The values of its closure; a variable that is not assigned yet is left out."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {name: cell.cell_contents for name, cell in cells if cell != type(cell)()}
 
 
 def _global(name: str, value: Any, names: set[str], depth: int = 4) -> Parts:
-    """A global; of a module of the user's, what the function may read from it."""
+    """A global; for a module of the user's, the attributes that the function may read."""
     here = isinstance(value, ModuleType) and is_own_module(value.__name__)
     read = sorted(names & vars(value).keys()) if here and depth else []
-    if not read:  # nothing by its name: a module is handed on as a whole
+    if not read:  # no attribute by name: the module is passed on as a whole
         yield name, value
         return
     for attribute in (*read, *({"__getattr__"} & vars(value).keys())):
@@ -129,7 +129,7 @@ def _global(name: str, value: Any, names: set[str], depth: int = 4) -> Parts:
 
 
 def _of_class(kind: type) -> Parts:
-    """What a class of the user's, and those of his that it inherits from, define."""
+    """What the class and its bases define, as far as they are the user's own."""
     for owner in kind.__mro__:
         if not is_own_module(owner.__module__):
             continue
@@ -152,7 +152,7 @@ def _of_module(module: nn.Module) -> Parts:
         yield from ((name, part) for name, part in kept.items() if part is not None)
     yield from ((name, part) for name, part in vars(module).items() if name not in _OF_MODULES)
     for kind in _HOOKS:
-        # Under the number that torch gives each, which grows from one module to the next.
+        # By order: torch numbers hooks consecutively over all modules.
         yield from (
             (f"{kind}.{i}", hook) for i, hook in enumerate(getattr(module, kind, {}).values())
         )
@@ -162,7 +162,7 @@ def _of_module(module: nn.Module) -> Parts:
 def _of_object(value: Any) -> Parts:
     kind = type(value)
     if is_dataclass(kind) and not is_own_module(kind.__module__):
-        # Its fields alone: ours keep what they have computed from them next to them.
+        # Only its fields: our dataclasses cache what they compute beside them.
         yield from (
             (f.name, getattr(value, f.name)) for f in fields(kind) if hasattr(value, f.name)
         )
@@ -179,12 +179,12 @@ def _of_object(value: Any) -> Parts:
 
 
 def attributes(value: Any) -> Parts:
-    """What it has in its dictionary, which some classes give another meaning."""
+    """The entries of its `__dict__`, unless the class uses that name for something else."""
     found = getattr(value, "__dict__", None)
     yield from found.items() if isinstance(found, Mapping) else ()
 
 
 def class_of(value: Any) -> Parts:
-    """Its class, where that is the user's."""
+    """Its class, if the user defined it."""
     if is_own_module(type(value).__module__):
         yield "class", type(value)

@@ -1,4 +1,4 @@
-"""What is the user's own code, and what comes from a library."""
+"""Tells the user's own code from that of libraries."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _PACKAGES = ("site-packages", "dist-packages")
 
 
 def is_own_code(code: CodeType) -> bool:
-    """Whether a function was written by the user, in a file, a notebook or at a prompt."""
+    """Whether the user wrote a function: in a file, in a notebook or at a prompt."""
     return _is_own_file(code.co_filename)
 
 
 def is_own_module(name: str) -> bool:
-    """Whether a module, by its name, is the user's; one that nothing is known of counts as such."""
+    """Whether the module of this name is the user's; an unknown module counts as the user's."""
     if name in sys.builtin_module_names:
         return False
-    # A part of a library need not have a file.
+    # A submodule of a library need not have a file.
     modules = (sys.modules.get(part) for part in (name, name.partition(".")[0]))
     files = (getattr(module, "__file__", None) for module in modules)
     return all(file is None or _is_own_file(file) for file in files)
@@ -35,7 +35,7 @@ def package_of(value: Any) -> str:
 
 
 def version_of(package: str) -> str | None:
-    """None if it does not say."""
+    """The package's `__version__`; None if it has none."""
     found = getattr(sys.modules.get(package), "__version__", None)
     return None if found is None else str(found)
 

@@ -1,4 +1,4 @@
-"""What a problem is, in words."""
+"""A description of a problem, to tell it from others."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ONE = Lock()
 
 
 def identity_of_problem(problem: Problem) -> Identity:
-    """Its sizes, start, losses and data; of a problem on several processes, those of the whole.
+    """Its sizes, start, losses and data; for a sharded problem, those of the whole problem.
 
-    What the losses themselves change (a counter, a list that they append to) is not compared: a
-    second run in the same process would find it changed.
+    Whatever the losses change themselves (a counter, a list that they append to) is not compared:
+    a second run in the same process would find it changed.
 
     Example:
         >>> import torch, bilevel
@@ -46,8 +46,8 @@ def identity_of_problem(problem: Problem) -> Identity:
     losses = {"model": problem.model, "outer": problem.outer, "inner": problem.inner}
     if problem.start_of_y is not None:
         losses["y0 as a function"] = problem.start_of_y
-    # Rows may be made by a user's code, which may draw random numbers. One thread at a time: a
-    # module that is called has other tensors in the place of its parameters.
+    # The user's code may make the rows, with random numbers. One thread at a time: while a module
+    # is called, other tensors stand in for its parameters.
     with _ONE, problem.untouched(seed=0):
         found |= words_of({"outer_data": problem.outer_data, "inner_data": problem.inner_data})
         before = words_of(losses)

@@ -1,8 +1,8 @@
-"""A walk through values, which says in words what each part is.
+"""A walk through values that describes each part in words.
 
-Data count by all their bytes, numbers and text as they print, a function of the user's by its code
-and by all that it closes over, reads or has as a default; what a library defines by its name, and
-by the library's version. Where nothing can be known, the words say so (`NOT_COMPARED`).
+Data count by all their bytes, numbers and text as they print, a user's function by its code, its
+closure, the globals that it reads and its defaults; what a library defines counts by its name and
+the library's version. Where nothing can be known, the words say so (`NOT_COMPARED`).
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from bilevel.problem.sources import Source, as_source
 from bilevel.problem.stored.base import StoredRows
 
 Identity = dict[str, str]  # by name, such as "inner_lr": "0.1"
-Known = dict[int, tuple[str, Any]]  # with the value: a dead one's id is used again
+Known = dict[int, tuple[str, Any]]  # by id; holding the value keeps its id unique
 NOT_COMPARED = "not compared: "
 VERSION = "version of "
-_SHORT = 100  # letters of a text, and parts of a list, that are shown one by one
-_MOST = 5000  # parts: an object may lead to all that a program holds
+_SHORT = 100  # characters of a text, and parts of a list, that are shown one by one
+_MOST = 5000  # parts: an object may lead to everything in a program
 _NUMBERS = str | bytes | int | float | complex | torch.dtype | torch.device | np.generic
 _PLAIN = _NUMBERS | Enum | PurePath | range | type(None) | type(Ellipsis)
 _RANDOM = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
 _SPARSE = ("shape", "data", "indices", "indptr", "row", "col", "coords", "offsets")
-_WAYS = ("__reduce__", "__reduce_ex__", "__getstate__")  # by which pickle takes an object apart
+_WAYS = ("__reduce__", "__reduce_ex__", "__getstate__")  # how pickle takes an object apart
 
 
 def words_of(values: Mapping[str, Any], known: Known | None = None) -> Identity:
-    """What the values are, and their parts, by name.
+    """Descriptions of the values and of their parts, by name.
 
     Example:
         >>> words_of({"seed": 0, "rates": (0.1, 0.2)})
@@ -53,21 +53,21 @@ def words_of(values: Mapping[str, Any], known: Known | None = None) -> Identity:
     """
     found: Identity = {}
     known, used = {} if known is None else known, set[str]()
-    ahead = deque(values.items())  # the nearest parts first, so that names are short
+    ahead = deque(values.items())  # breadth first, so that names are short
     while ahead:
         name, value = ahead.popleft()
-        while name in used:  # a method, and the one that it overrides
+        while name in used:  # a method and the one it overrides
             name += "'"
         used.add(name)
         word = _plain(value)
         if word is None and id(value) in known:
-            # Data that both losses use are read, and named, only once.
+            # Data that both losses use are read and described only once.
             word = f"the same as {known[id(value)][0]}"
         elif word is None:
             known[id(value)] = name, value
             try:
                 words, parts = map(list, _described(value, known))
-            except Exception as error:  # classes may do anything when they are asked
+            except Exception as error:  # classes may do anything on attribute access
                 words, parts = [("", f"{NOT_COMPARED}it raises {type(error).__name__}")], []
             found |= {_joined(name, key): text for key, text in words}
             if len(found) < _MOST:
@@ -80,11 +80,11 @@ def words_of(values: Mapping[str, Any], known: Known | None = None) -> Identity:
 
 
 def _plain(value: Any) -> str | None:
-    """A word for what has no parts."""
+    """The description of a value without parts; None for any other."""
     if not isinstance(value, _PLAIN) or isinstance(value, np.void):
         return None
     if type(value).__module__ != "builtins" and is_own_module(type(value).__module__):
-        return None  # it has a class of the user's
+        return None  # its class is the user's
     text = repr(value)
     if isinstance(value, str | bytes) and len(text) > _SHORT:
         return f"{len(value):,} letters with digest {digest_of_text(text)}"
@@ -98,7 +98,7 @@ def _joined(name: str, key: str) -> str:
 def _described(
     value: Any, known: Known
 ) -> tuple[Iterable[tuple[str, str]], Iterable[tuple[str, Any]]]:
-    """Words for a value, by what is to be put behind its name, and its parts."""
+    """Descriptions of a value, by suffix of its name; and its parts."""
     if isinstance(value, StoredRows):
         value = as_source("rows", value)
     if isinstance(value, Source):
@@ -109,7 +109,7 @@ def _described(
     if isinstance(value, Tensor | np.ndarray):
         return _array(value)
     if _is_sparse(value):
-        # Not all attributes: SciPy keeps there whether it has looked at the order.
+        # Not all attributes: SciPy also caches there whether the indices are sorted.
         plain = value if hasattr(value, "indptr") or hasattr(value, "offsets") else value.tocoo()
         parts = [(name, getattr(plain, name)) for name in _SPARSE if hasattr(plain, name)]
         return [("", class_name(value))], parts
@@ -133,7 +133,7 @@ def _described(
 
 
 def _array(value: Any) -> tuple[Iterable[tuple[str, str]], list[tuple[str, Any]]]:
-    """Numbers, or objects; in a class of the user's, or with attributes of his."""
+    """Numbers or objects, with the class and the attributes if they are the user's own."""
     more = list(class_of(value))
     if more or isinstance(value, Tensor):
         more += attributes(value)
@@ -148,12 +148,12 @@ def _numbers(value: Tensor | np.ndarray[Any, Any]) -> str:
     try:
         shape = "×".join(map(str, value.shape)) or "1"
         return f"{shape} numbers with digest {digest_of_tensor(value)}"
-    except RuntimeError:  # nested, quantised, of a device without memory to copy
+    except RuntimeError:  # nested, quantised, or on a device without memory to copy
         return f"{NOT_COMPARED}a tensor of a kind whose numbers cannot be read"
 
 
 def _is_sparse(value: Any) -> bool:
-    # Whoever has such a matrix has imported SciPy's part; nobody else should have to.
+    # Whoever holds such a matrix has imported scipy.sparse; nobody else needs to.
     sparse = sys.modules.get("scipy.sparse")
     return sparse is not None and bool(sparse.issparse(value))
 
@@ -170,19 +170,19 @@ def _set(value: Iterable[Any]) -> str:
     if None in members:
         return f"{NOT_COMPARED}a set of objects has no order"
     text = "{" + ", ".join(sorted(filter(None, members))) + "}"
-    return (
-        text
-        if len(text) <= _SHORT
-        else f"{len(members):,} values with digest " + digest_of_text(text)
-    )
+    return _shortened(text, f"{len(members):,} values")
+
+
+def _shortened(text: str, what: str) -> str:
+    return text if len(text) <= _SHORT else f"{what} with digest {digest_of_text(text)}"
 
 
 def _container(value: Any, known: Known) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]]]:
     if len(value) <= _SHORT:
-        # Also how many: so a list that grows is seen to change as a whole.
+        # With the number of entries: so a list that grows is seen to change as a whole.
         kind = "a list of " * isinstance(value, list)  # x[[0, 1]] is not x[0, 1]
         return [("", f"{kind}{len(value)} entries")], parts_of(value)
-    # One by one, so that each has few parts; what is known already ends circles.
+    # One by one, so that each has few parts; known values break cycles.
     words = (words_of({name: part}, known) for name, part in parts_of(value))
     text = digest_of_text("".join(map(repr, words)))
     return [("", f"{len(value):,} entries with digest {text}")], ()
@@ -194,10 +194,8 @@ def _function(value: Any) -> Iterator[tuple[str, str]]:
     code = getattr(function, "__code__", None)
     if isinstance(code, CodeType) and is_own_code(code):
         constants = [_plain(c) or ", ".join(words_of({"": c}).values()) for c in constants_of(code)]
-        text = ", ".join(constants)
         yield "'s code", digest_of_code(code)
-        short = len(text) <= _SHORT
-        yield "'s constants", text if short else f"some with digest {digest_of_text(text)}"
+        yield "'s constants", _shortened(", ".join(constants), "some")
         if asked := asked_in(code, {**function.__globals__, **closed_over(function)}):
             yield "'s surroundings", f"{NOT_COMPARED}it asks {', '.join(asked)}"
     elif not is_own_module(str(getattr(value, "__module__", None))):
@@ -211,7 +209,7 @@ def _library(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _object(value: Any) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]]]:
-    """Of any other class: by its attributes, or by what pickle would make it from."""
+    """An instance of any other class: by its attributes, or by what pickle would store."""
     kind = type(value)
     name = class_name(value)
     words = [("", name), *(() if is_own_module(kind.__module__) else _library(kind.__module__))]
@@ -224,7 +222,7 @@ def _object(value: Any) -> tuple[list[tuple[str, str]], Iterable[tuple[str, Any]
         return words, parts_of(value)
     try:
         made = value.__reduce_ex__(4)
-    except Exception:  # whatever a class raises that cannot be copied
+    except Exception:  # classes that cannot be pickled raise anything
         return [("", f"{NOT_COMPARED}{name} does not tell what it holds")], ()
     if isinstance(made, str):
         return words, ()
@@ -245,5 +243,5 @@ def function_name(value: Any) -> str:
 
 
 def without_rooms(name: str) -> str:
-    """What is our own counts by its name alone: it may move from one file to another."""
+    """The library's own classes count by their names alone: they may move between files."""
     return re.sub(r"^bilevel\.[a-z0-9_.]*\.(?=[A-Z])", "bilevel.", name)

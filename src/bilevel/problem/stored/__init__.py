@@ -1,7 +1,7 @@
-"""Rows that stay in their files: data larger than memory.
+"""Rows that stay in their files, for data larger than memory.
 
-A batch reads the rows that it asks for, products on all rows read them block by block. What is read
-goes through buffers, never through a memory map, so that the resident memory stays bounded.
+A batch reads only its own rows; products on all rows read them block by block. Data are read into
+buffers, never by a memory map, so that the resident memory stays bounded.
 """
 
 from bilevel.problem.stored.base import StoredRows

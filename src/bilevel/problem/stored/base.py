@@ -1,10 +1,13 @@
-"""What all stored rows can do."""
+"""What all stored rows have in common."""
 
 from __future__ import annotations
 
 import math
+import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -13,17 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bilevel.problem.stored.conversion import all_finite
-from bilevel.problem.stored.free_memory import free_memory
 
 Numbers = NDArray[np.int64]
-_BLOCK_BYTES = 2**24  # of a block of rows: large enough for a disk, small compared with a process
+_BLOCK_BYTES = 2**24  # of a block of rows: large enough for disks, small next to a process
 
 
 class StoredRows(ABC):
-    """Rows in a file, read when they are asked for.
+    """Rows in a file, read on demand.
 
-    They can stand wherever problem data can: in `Problem(inner_data=...)`, and as features or
-    labels of `softmax_problem`. A value that is NaN or infinite raises ValueError when it is read.
+    They can be used wherever problem data can: in `Problem(inner_data=...)`, and as features or
+    labels of `softmax_problem`. Reading a value that is NaN or infinite raises ValueError.
 
     Args:
         shape: the number of rows, and the shape of a row.
@@ -39,11 +41,11 @@ class StoredRows(ABC):
 
     @abstractmethod
     def _read(self, numbers: Numbers) -> Tensor:
-        """The rows with these numbers, all in range: unordered, maybe repeated, maybe none."""
+        """The rows with these numbers, all in range; in any order, repeated or empty."""
 
     @abstractmethod
     def _read_blocks(self, first: int, end: int, size: int) -> Iterator[Tensor]:
-        """Rows first, ..., end − 1 in their order, at most `size` at a time."""
+        """Rows first, ..., end − 1 in order, at most `size` at a time."""
 
     @final
     def __len__(self) -> int:
@@ -52,7 +54,7 @@ class StoredRows(ABC):
     @final
     @property
     def nbytes(self) -> int:
-        """Of all rows, in memory."""
+        """The size of all rows in memory."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @final
@@ -61,8 +63,8 @@ class StoredRows(ABC):
         numbers = rows.numpy().astype(np.int64, copy=False)
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self):
             raise IndexError(
-                f"rows {numbers.min()} to {numbers.max()} were asked of {self}, which has rows 0 "
-                f"to {len(self) - 1}"
+                f"rows {numbers.min()} to {numbers.max()} were requested from {self}, which has "
+                f"rows 0 to {len(self) - 1}"
             )
         found = self._read(numbers)
         self._check_finite(found, numbers)
@@ -80,10 +82,10 @@ class StoredRows(ABC):
 
     @final
     def all(self) -> Tensor:
-        """All rows, in memory.
+        """All rows, read into memory.
 
         Raises:
-            MemoryError: there is no room for them.
+            MemoryError: they do not fit.
         """
         room = free_memory()
         if room is not None and self.nbytes > room:
@@ -99,14 +101,14 @@ class StoredRows(ABC):
 
     @final
     def part(self, first: int, end: int) -> StoredRows:
-        """Rows first, ..., end − 1 by themselves."""
+        """Rows first, ..., end − 1 alone."""
         if not 0 <= first <= end <= len(self):
             raise IndexError(f"{self} has no rows {first} to {end - 1}")
         return _Part(self, first, end)
 
     @final
     def map(self, function: Callable[[Tensor], Tensor]) -> StoredRows:
-        """These rows as `function` makes them when they are read: scaled, with more columns, ...
+        """These rows, transformed by `function` as they are read: scaled, with more columns, ...
 
         Args:
             function: from a tensor of some rows to a tensor of as many.
@@ -134,6 +136,18 @@ class StoredRows(ABC):
             raise ValueError(
                 f"row {row} of {self} holds a value that is NaN or infinite: clean the file first"
             )
+
+
+def free_memory() -> int | None:
+    """Bytes that can be had without swapping; None where the system does not tell."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    if sys.platform == "win32" or "SC_AVPHYS_PAGES" not in os.sysconf_names:
+        return None
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 class _Part(StoredRows):
@@ -165,8 +179,8 @@ class _Mapped(StoredRows):
         if not isinstance(made, Tensor) or made.shape[:1] != rows.shape[:1]:
             what = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
             raise ValueError(
-                f"a function that maps rows must return a tensor of as many rows: from "
-                f"{tuple(rows.shape)} came {what}"
+                f"a function that maps rows must return a tensor with as many rows: it returned "
+                f"{what} for {tuple(rows.shape)}"
             )
         return made.detach()
 

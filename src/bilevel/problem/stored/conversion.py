@@ -13,10 +13,10 @@ from bilevel.errors import UserError
 
 
 def tensor_dtype(what: str, stored: Any, wanted: torch.dtype | None) -> torch.dtype:
-    """The dtype of tensors with the numbers of `what`: the wanted one, or else its own.
+    """The dtype for tensors with the values of `what`: the wanted one, or else its own.
 
     Raises:
-        UserError: there are no such tensors, or fractions would be lost.
+        UserError: torch has no such dtype, or fractions would be lost.
     """
     try:
         own = torch.from_numpy(np.empty(0, np.dtype(stored).newbyteorder("="))).dtype
@@ -28,15 +28,15 @@ def tensor_dtype(what: str, stored: Any, wanted: torch.dtype | None) -> torch.dt
 
 
 def as_native(raw: NDArray[Any], dtype: torch.dtype) -> Tensor:
-    """A tensor of this dtype, also from numbers whose bytes are in the other order."""
+    """A tensor of this dtype, also from values in the other byte order."""
     return torch.from_numpy(raw.astype(raw.dtype.newbyteorder("="), copy=False)).to(dtype)
 
 
 def all_finite(values: Tensor) -> bool:
     """Whether no value is NaN or infinite.
 
-    A sum is several times faster than a look at each value, and takes no memory. It is finite only
-    if all values are; if it is not, it may have overflowed, and the look decides.
+    A sum is several times faster than checking each value, and takes no memory. It is finite only
+    if all values are; otherwise it may have overflowed, and each value is checked.
     """
     if not values.is_floating_point() or bool(torch.isfinite(values.sum())):
         return True

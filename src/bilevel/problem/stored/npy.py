@@ -25,9 +25,9 @@ Map = np.memmap[Any, Any]
 class NpyRows(StoredRows):
     """The rows of an array in a .npy file.
 
-    Rows drawn at random are read one by one, in the order of the file; from a file that fits into
-    the system's cache this is nearly as fast as from memory. The best form for batches: other
-    stored rows are converted to it by `write_npy`.
+    Rows drawn at random are read one by one, in the order of the file; if the file fits into the
+    system's cache, this is nearly as fast as from memory. It is the best format for batches:
+    `write_npy` converts other stored rows to it.
 
     Args:
         path: the file, as `np.save` or `np.lib.format.open_memmap` write it, in C order.
@@ -95,7 +95,7 @@ class NpyRows(StoredRows):
 
 
 def write_npy(path: str | os.PathLike[str], rows: StoredRows) -> NpyRows:
-    """Write stored rows to a .npy file, block by block, whole or not at all.
+    """Write stored rows to a .npy file, block by block, completely or not at all.
 
     Example:
         >>> import numpy as np, tempfile
@@ -117,7 +117,7 @@ def write_npy(path: str | os.PathLike[str], rows: StoredRows) -> NpyRows:
 
 def _mapped(path: Path) -> Map:
     """The file's array, of which only the header has been read."""
-    path.stat()  # a missing file is an error of its own
+    path.stat()  # a missing file raises its own error
     check_regular(path)
     try:
         return np.lib.format.open_memmap(path, mode="r")
@@ -127,14 +127,14 @@ def _mapped(path: Path) -> Map:
 
 
 def _memory(array: Any) -> mmap.mmap | None:
-    """The mapped file that holds an array's numbers, if there is one."""
+    """The mapped file that holds an array's values, if there is one."""
     while isinstance(array, np.ndarray):
         array = array.base
     return array if isinstance(array, mmap.mmap) else None
 
 
 def _offset(array: Map) -> int:
-    """Where in the file the array begins; `array.offset` is that of the map it is a part of."""
+    """Where the array begins in the file; `array.offset` is the offset of the whole map."""
     memory = _memory(array)
     assert memory is not None
     begin = array.offset - array.offset % mmap.ALLOCATIONGRANULARITY

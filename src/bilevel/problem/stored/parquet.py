@@ -6,30 +6,34 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bilevel.arguments import positive_integer
+from bilevel.discovery import import_extra
 from bilevel.durable.regular import check_regular
-from bilevel.errors import UserError, short
+from bilevel.errors import UserError, quoted, short
 from bilevel.problem.stored.base import Numbers, StoredRows
-from bilevel.problem.stored.columns import Columns, pyarrow_module
+from bilevel.problem.stored.conversion import as_native, tensor_dtype
 from bilevel.problem.stored.row_file import FileMark
 
 _MEMORY = 2**28
+_pyarrow = partial(import_extra, need="Parquet files need pyarrow", extra="cli")
 
 
 class ParquetRows(StoredRows):
     """The rows of some columns of a Parquet file.
 
-    The unit of reading is a row group: a batch decodes each group that holds one of its rows. Those
-    used last are kept, up to `memory` bytes. Rows drawn at random are fast only if the decoded
-    columns fit there; larger ones should be written once to a .npy file, by `write_npy`. Reading
-    all rows, block by block, is fast either way.
+    The unit of reading is a row group: a batch decodes each group that holds one of its rows. The
+    most recently used groups are kept, up to `memory` bytes. Random rows are fast only if the
+    decoded columns fit there; larger data should be written once to a .npy file, by `write_npy`.
+    Reading all rows, block by block, is fast either way.
 
     Args:
         path: the file.
@@ -62,10 +66,8 @@ class ParquetRows(StoredRows):
         dtype: torch.dtype | None = None,
         memory: int = _MEMORY,
     ) -> None:
-        self._mark, self._memory = (
-            FileMark.of(Path(path).absolute()),
-            positive_integer("memory", memory),
-        )
+        self._mark = FileMark.of(Path(path).absolute())
+        self._memory = positive_integer("memory", memory)
         self._footer: Any = None
         check_regular(self._mark.path)
         with self._opened() as file:
@@ -84,7 +86,7 @@ class ParquetRows(StoredRows):
     def _read(self, numbers: Numbers) -> Tensor:
         found = torch.empty((len(numbers), *self.shape[1:]), dtype=self.dtype)
         groups = np.searchsorted(self._starts, numbers, side="right") - 1
-        # Those that are kept come first: decoding others would push them out.
+        # Groups that are kept come first: decoding others would evict them.
         for group in sorted(set(groups.tolist()), key=lambda g: (g not in self._kept, g)):
             places = np.flatnonzero(groups == group)
             rows = torch.from_numpy(numbers[places] - self._starts[group])
@@ -104,7 +106,7 @@ class ParquetRows(StoredRows):
                     yield block
 
     def _group(self, group: int) -> Tensor:
-        """A row group, decoded: the last ones used are kept."""
+        """A decoded row group; the most recently used ones are kept."""
         if group not in self._kept:
             self._make_room(group)
             with self._opened() as file:
@@ -126,14 +128,74 @@ class ParquetRows(StoredRows):
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
-        """The file; damage that pyarrow meets on the way is a UserError."""
+        """The open file; damage that pyarrow meets becomes a UserError."""
         self._mark.check()
-        parquet, path = pyarrow_module("pyarrow.parquet"), self._mark.path
+        parquet, path = _pyarrow("pyarrow.parquet"), self._mark.path
         try:
             with parquet.ParquetFile(path, metadata=self._footer) as file:
                 yield file
         except UserError:
             raise
-        except (ValueError, OSError, pyarrow_module("pyarrow").ArrowException) as error:
+        except (ValueError, OSError, _pyarrow("pyarrow").ArrowException) as error:
             reason = short(" ".join(str(error).split()), 200)
             raise UserError(f"{path} is not a complete Parquet file: {reason}") from error
+
+
+class Columns:
+    """Columns of numbers, or of lists of numbers of one length, side by side as a matrix.
+
+    Args:
+        path: of the file, for messages.
+        schema: all the columns of the file.
+        chosen: some names; None for all. One name by itself gives one number per row, if the
+            column has no lists.
+    """
+
+    def __init__(
+        self, path: str, schema: Any, chosen: str | Sequence[str] | None, dtype: torch.dtype | None
+    ) -> None:
+        self._path = path
+        self.names = [chosen] if isinstance(chosen, str) else list(chosen or schema.names)
+        fields = [self._field(schema, name) for name in self.names]
+        self._common = np.result_type(*(kind for kind, _ in fields))
+        self.dtype = tensor_dtype(path, self._common, dtype)
+        self._widths = [width or 1 for _, width in fields]
+        one_number = isinstance(chosen, str) and fields[0][1] is None
+        self.shape_of_row = () if one_number else (sum(self._widths),)
+
+    def tensor(self, table: Any) -> Tensor:
+        """The rows of a table or a record batch."""
+        widths = zip(self.names, self._widths, strict=True)
+        parts = [self._numbers(table.column(n), n).reshape(-1, width) for n, width in widths]
+        found = np.concatenate(parts, axis=1, dtype=self._common)
+        return as_native(found, self.dtype).reshape(len(found), *self.shape_of_row)
+
+    def _numbers(self, column: Any, name: str) -> NDArray[Any]:
+        whole = column.combine_chunks() if hasattr(column, "chunks") else column
+        lists = _pyarrow("pyarrow").types.is_fixed_size_list(column.type)
+        values = whole.flatten() if lists else whole
+        if whole.null_count or values.null_count:
+            raise UserError(
+                f"column {quoted(name)} of {self._path} has empty cells: fill them first"
+            )
+        found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+        return found
+
+    def _field(self, schema: Any, name: str) -> tuple[Any, int | None]:
+        """The NumPy dtype of a column, and the length of its lists, if it has lists."""
+        if schema.names.count(name) != 1:
+            known = ", ".join(map(repr, schema.names[:20]))
+            raise UserError(
+                f"{self._path} has {schema.names.count(name)} columns {quoted(name)}, and must "
+                f"have one; there are {known}{', ...' * (len(schema.names) > 20)}"
+            )
+        types = _pyarrow("pyarrow").types
+        kind, width = schema.field(name).type, None
+        if types.is_fixed_size_list(kind):
+            kind, width = kind.value_type, kind.list_size
+        if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+            raise UserError(
+                f"column {quoted(name)} of {self._path} holds {schema.field(name).type}: choose "
+                "columns of numbers, or of lists of numbers of one fixed length"
+            )
+        return kind.to_pandas_dtype(), width

@@ -1,9 +1,9 @@
-"""Rows of equal size, one after another in a file, read by their numbers.
+"""Rows of equal size, stored consecutively in a file and read by their numbers.
 
 A memory map would do the same with less code. But the pages that it touches count as resident, the
-system maps and reads far more around each of them, and it waits for one page before it asks for the
-next. Here, the system is told of all rows of a batch before the first is waited for: on a file
-that is not in its cache, rows drawn at random then come several times as fast.
+system reads far more around each of them, and it waits for one page before it requests the next.
+Here the system is told of all rows of a batch before the first is read: from a file that is not in
+its cache, random rows come several times as fast.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from bilevel.errors import UserError
 
-_AT_ONCE = 512  # rows that one call scatters; systems allow 1024
+_AT_ONCE = 512  # rows read by one call; systems allow 1024
 Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
 class FileMark:
-    """What changes when somebody writes to a file, or puts another in its place."""
+    """What changes when a file is written to or replaced."""
 
     path: Path
     size: int
@@ -40,7 +40,7 @@ class FileMark:
         return FileMark(path, found.st_size, found.st_ino, found.st_mtime_ns)
 
     def check(self) -> None:
-        """Raise UserError if it is not the file that it was."""
+        """Raise UserError if the file is no longer the same."""
         try:
             found = FileMark.of(self.path)
         except OSError as error:
@@ -57,7 +57,7 @@ class RowFile:
     """`row_bytes` per row, from `offset` on.
 
     The file is opened for each batch, which costs little by comparison. So nothing has to be
-    closed, copies can go to other processes, and a changed file does not go unnoticed.
+    closed, copies can be sent to other processes, and a changed file is noticed.
     """
 
     mark: FileMark
@@ -65,7 +65,7 @@ class RowFile:
     row_bytes: int
 
     def scatter(self, numbers: NDArray[np.int64], into: NDArray[Any]) -> None:
-        """Row numbers[i] to into[i]; in the order of the file, neighbours by one call."""
+        """Read row numbers[i] into into[i], in the order of the file, adjacent rows in one call."""
         if not into.size:
             return
         order = np.argsort(numbers, kind="stable")
@@ -86,7 +86,7 @@ class RowFile:
                     self._fill(file, start, run)
 
     def read(self, first: int, into: NDArray[Any]) -> None:
-        """Rows from `first` on, as many as `into` has; those that follow are announced."""
+        """Fill `into` with rows from `first` on, and announce those that follow."""
         with self._opened() as file:
             _announce(file, self._at(first), 2 * into.nbytes)
             self._fill(file, self._at(first), [into.reshape(-1).view(np.uint8)])
@@ -104,7 +104,7 @@ class RowFile:
             os.close(file)
 
     def _fill(self, file: int, start: int, buffers: list[Bytes]) -> None:
-        """Fill them one by one, in as many calls as it takes: a call may read less than asked."""
+        """Fill the buffers one by one: a call may read less than requested."""
         for buffer in buffers:
             done = 0
             while done < len(buffer):
@@ -131,6 +131,6 @@ else:
 
 
 def _announce(file: int, start: int, size: int) -> None:
-    """Ask the system to start reading, where it can be asked."""
+    """Ask the system to start reading, if it supports that."""
     if sys.platform == "linux":
         os.posix_fadvise(file, start, size, os.POSIX_FADV_WILLNEED)
