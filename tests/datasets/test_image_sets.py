@@ -83,8 +83,8 @@ IMAGES = arrays(0, 3)["images"]
         ({"images": IMAGES[:8]}, r"shape of the labels is \(9,\), expected \(8,\)"),
         ({"labels": arrays(0, 3)["labels"].astype(np.int32)}, "labels is int32, expected int64"),
         ({"labels": np.zeros((9, 1), np.int64)}, r"shape of the labels is \(9, 1\)"),
-        ({"labels": arrays(0, 3)["labels"] + 1}, r"labels \[3, 3, 3\] are not of 0, ..., 2"),
-        ({"labels": arrays(0, 3)["labels"] - 1}, r"labels \[-1, -1, -1\] are not of 0, ..., 2"),
+        ({"labels": arrays(0, 3)["labels"] + 1}, r"labels \[3, 3, 3\] are not among 0, ..., 2"),
+        ({"labels": arrays(0, 3)["labels"] - 1}, r"labels \[-1, -1, -1\] are not among 0, ..., 2"),
         (
             {"labels": np.repeat([0, 1, 2], [5, 1, 3])},
             "class 'n1' has 1 images, expected 2 or more",

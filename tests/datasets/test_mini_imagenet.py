@@ -206,7 +206,7 @@ def test_what_is_there_is_left_alone_and_only_the_rest_is_made(tmp_path: Path) -
     check(tiny.load(tmp_path))
     assert (folder(tmp_path) / "train.npz").stat().st_mtime_ns == before
     (folder(tmp_path) / "train.npz").unlink()
-    with pytest.raises(UserError, match=r"From what is there now, train\.npz cannot be made"):
+    with pytest.raises(UserError, match=r"With what is there now, train\.npz cannot be made"):
         tiny.load(tmp_path)
 
 

@@ -1,9 +1,9 @@
-"""Pickles from outside: only arrays, numbers, text and plain containers are let in.
+"""Untrusted pickles: only arrays, numbers, text and plain containers are accepted.
 
-A pickle is a program: it names functions, and they are called while it is loaded. Here it gets
-none of them. The few names that numpy writes for an array lead to the stand-ins below, which make
-arrays of the pickle's bytes by `np.frombuffer`; every other name is refused before it is looked
-up. The stand-ins are the same for numpy 1 and 2, and for what Python 2 wrote.
+A pickle is a program: it names functions, which are called while it is loaded. Here none of them
+is. The few names that numpy writes for an array lead to the stand-ins below, which make arrays
+from the pickle's bytes by `np.frombuffer`; any other name is refused before it is looked up. The
+stand-ins are the same for numpy 1 and 2, and for pickles by Python 2.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _PLAIN = re.compile(r"[<>=|]?[biufSU]\d{1,4}")  # booleans, numbers and text: no
 
 
 def load_arrays(stream: BinaryIO, what: str) -> dict[str, Any]:
-    """Load a dict by name from a pickle; its arrays are what `np.asarray` makes of their entries.
+    """Load a dict from a pickle; `np.asarray` turns its entries into arrays.
 
     Args:
-        stream: the pickle, of any protocol and of Python 2 or 3. What Python 2 called str comes as
-            bytes, except for the dict's own keys.
-        what: names the pickle in messages.
+        stream: the pickle, of any protocol, by Python 2 or 3. Strings of Python 2 come as bytes,
+            except for the dict's own keys.
+        what: the pickle's name in messages.
 
     Raises:
-        UserError: it is damaged, no dict, or asks for anything but arrays.
+        UserError: it is damaged, is not a dict, or asks for anything but arrays.
 
     Example:
         >>> import io, pickle
@@ -111,7 +111,7 @@ class _ArraysOnly(pickle.Unpickler):
 
 
 def _stand_ins() -> dict[tuple[str, str], Callable[..., Any]]:
-    """By the names that pickles use. Made for each pickle, because a pickle can alter them."""
+    """By the names that pickles use. Fresh for each pickle, because a pickle can alter them."""
 
     def reconstruct(*_: Any) -> PickledArray:
         return PickledArray()

@@ -51,7 +51,7 @@ def load(name: str, progress: BarFor | None = None) -> Dataset:
 
     Args:
         name: one of `catalogue()` that holds rows with labels.
-        progress: makes a bar for each file that is downloaded, from its name.
+        progress: makes a progress bar from the name of each file that is downloaded.
 
     Example:
         >>> from bilevel.datasets import load
@@ -69,7 +69,7 @@ def load_images(name: str, progress: BarFor | None = None) -> ImageClasses:
 
     Args:
         name: one of `catalogue()` that holds images by class: fc100, mini-imagenet, omniglot.
-        progress: makes a bar for each file that is downloaded or made, from its name.
+        progress: makes a progress bar from the name of each file that is downloaded or made.
 
     Example:
         >>> from bilevel.datasets import load_images

@@ -1,4 +1,4 @@
-"""Wrong labels on purpose."""
+"""Labels corrupted on purpose."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bilevel.errors import quoted
 
 
 class Corruption(NamedTuple):
-    """Labels of which some were replaced.
+    """Labels, some of which were replaced.
 
     Args:
         labels: the new labels.
-        replaced: the rows whose label was drawn again; the draw may have given the old one.
-        wrong: the rows whose label differs from the old one: what a cleaner is to find.
+        replaced: the rows whose label was drawn again, possibly with the same outcome.
+        wrong: the rows whose label has changed, which a cleaner should find.
     """
 
     labels: Labels

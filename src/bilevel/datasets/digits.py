@@ -15,7 +15,7 @@ from bilevel.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class Digits(TableOrigin):
-    """Files that scikit-learn has in itself; the split into train and test rows is ours."""
+    """The files ship with scikit-learn; the split into train and test rows is our own."""
 
     def files(self, root: Path) -> list[Path]:
         package = Path(extra("sklearn").__file__).parent

@@ -1,25 +1,21 @@
-"""What data sets need of the machine: packages that nothing else needs, and a folder."""
+"""What data sets need: optional packages, and a folder."""
 
 from __future__ import annotations
 
-import importlib
 import os
 from pathlib import Path
 from typing import Any
 
+from bilevel.discovery import import_extra
+
 
 def extra(module: str) -> Any:
-    """Import a module of the `data` extra, or say how to install it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(
-            f'data sets need {module.partition(".")[0]}: pip install "bilevel[data]"'
-        ) from error
+    """A module of the `data` extra; if it is missing, the error says how to install it."""
+    return import_extra(module, f"data sets need {module.partition('.')[0]}", "data")
 
 
 def data_folder() -> Path:
-    """The folder that `BILEVEL_DATA` names, else the user's cache; each data set has its own in it.
+    """`BILEVEL_DATA`, or else the user's cache; each data set has a subfolder.
 
     Example:
         >>> from bilevel.datasets import data_folder

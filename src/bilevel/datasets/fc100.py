@@ -40,8 +40,8 @@ _LARGEST = 200_000_000  # bytes of a member; the largest has 155,249,918
 class FC100(FileForEachSplit):
     """All 60,000 images of CIFAR-100, in splits that share no superclass.
 
-    Classes are in the order of CIFAR-100's own labels, which is that of their names. The images
-    of a class are the 500 of its file `train`, then the 100 of its file `test`, as they lie there.
+    Classes are in the order of CIFAR-100's labels, which is that of their names. The images of a
+    class are the 500 of the file `train`, then the 100 of the file `test`, in their order there.
 
     Reference: Oreshkin, Rodríguez López & Lacoste, "TADAM", NeurIPS 2018, supplement.
 
@@ -87,7 +87,7 @@ class FC100(FileForEachSplit):
 
 
 def _members(path: Path, advance: Callable[[int], None]) -> dict[str, dict[str, Any]]:
-    """The three pickles of the archive, in one pass: to go back would be to unpack it again."""
+    """The three pickles of the archive, in one pass: going back would unpack it again."""
     wanted = {f"cifar-100-python/{name}": name for name in ("train", "test", "meta")}
     found = {}
     with tarfile.open(path, "r:gz") as archive:

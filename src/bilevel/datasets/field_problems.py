@@ -27,14 +27,14 @@ LabelledRows = tuple[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """A problem, and by what methods are compared on it.
+    """A problem, and what methods are compared by.
 
     Args:
         name: as `benchmark` takes it.
         problem: with its start.
-        batch: the rows of a batch that the published settings are for.
-        best: the lowest Φ that is known; None where error is what counts.
-        rows: by a name such as "test", features and labels whose share of wrong answers counts.
+        batch: the batch size of the published settings.
+        best: the lowest known Φ; None if the error is what counts.
+        rows: by name, such as "test", features and labels on which the error is measured.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Benchmark:
     rows: dict[str, LabelledRows] = field(default_factory=dict)
 
     def errors(self, W: Tensor) -> dict[str, float]:
-        """The share of wrong answers of each kind of rows."""
+        """The share of wrong predictions on each set of rows."""
         return {
             f"{name}_error": float(((X @ W).argmax(1) != labels).double().mean())
             for name, (X, labels) in self.rows.items()
@@ -56,8 +56,8 @@ def benchmark(name: str) -> Benchmark:
 
     - "ijcnn1": logistic regression of two classes, g with ½ Σ_j exp(x_j) w_j²; Φ − Φ* counts.
     - "covtype": 7 classes, g with ½ Σ_k exp(x_k) ‖w_k‖²; the validation error counts.
-    - "mnist-cleaning-0.5", "-0.7", "-0.9": 20,000 digits, of whose labels this share was drawn
-      anew, a weight σ(x_i) for each and 0.2 ‖W‖²; the test error counts.
+    - "mnist-cleaning-0.5", "-0.7", "-0.9": 20,000 digits, with this share of the labels redrawn, a
+      weight σ(x_i) for each and 0.2 ‖W‖²; the test error counts.
     - "quadratics": 32,768 and 1,024 rows, 100 inner and 10 outer variables, μ = 0.1, L = 1; ‖∇Φ‖²
       counts.
 
@@ -175,13 +175,13 @@ def _quadratics(name: str) -> Benchmark:
 
 
 def _split(chance: Any, total: int, second: int, first: int | None = None) -> tuple[Any, Any]:
-    """The rows of both parts, as scikit-learn's train_test_split draws them."""
+    """The rows of both parts, drawn as by scikit-learn's train_test_split."""
     order = chance.permutation(total)
     return order[second:][:first], order[:second]
 
 
 def _standardised(train: Any, *others: Any) -> list[Any]:
-    """With the mean and the deviation of the first, as scikit-learn's StandardScaler does."""
+    """Scaled by the mean and the deviation of the first, as by scikit-learn's StandardScaler."""
     mean, deviation = train.mean(0, dtype=np.float64), train.std(0, dtype=np.float64)
     deviation[deviation == 0] = 1
     return [((X - mean) / deviation).astype(np.float32) for X in (train, *others)]

@@ -57,7 +57,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
                 magic = bytes([0, 0, _UNSIGNED_BYTE, dimensions]).hex()
                 raise UserError(f"{path}: the magic number is {head[:4].hex()}, expected {magic}")
             expected = math.prod(sizes)
-            # One byte more than promised, so that a file that is too long is noticed.
+            # One byte more than expected, so that a file that is too long is noticed.
             body = stream.read(expected + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path}: not a whole gzip file ({error})") from error

@@ -1,4 +1,4 @@
-"""Data sets of images by class: what is known of them, and their files in the data folder."""
+"""Data sets of images by class: their properties, and their files in the data folder."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Images:
 
 @dataclass(frozen=True, eq=False)
 class ImageClasses:
-    """Three splits that share no class.
+    """Three splits without common classes.
 
     Args:
         name: as on the command line.
-        train, validation, test: to learn from, to choose by, to report on.
+        train, validation, test: for learning, for choosing, for reporting.
     """
 
     name: str
@@ -57,9 +57,13 @@ class ImageClasses:
     validation: Images
     test: Images
 
+    @property
+    def splits(self) -> dict[str, Images]:
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
 
 def by_class_name(images: NDArray[np.uint8], names: Sequence[str] | NDArray[np.str_]) -> Images:
-    """Images with the class name of each; classes are in order of their names."""
+    """Images, given the class name of each; classes are sorted by name."""
     classes, labels = np.unique(np.asarray(names, str), return_inverse=True)
     return in_order(images, labels, tuple(classes.tolist()), list(range(len(classes))))
 
@@ -67,10 +71,10 @@ def by_class_name(images: NDArray[np.uint8], names: Sequence[str] | NDArray[np.s
 def in_order(
     images: NDArray[np.uint8], labels: NDArray[np.int64], classes: Sequence[str], chosen: list[int]
 ) -> Images:
-    """The images of the chosen classes, class by class; within a class, in the order they had.
+    """The images of the chosen classes, class by class; within a class, the order is kept.
 
     Args:
-        images, labels, classes: of all.
+        images, labels, classes: all of them.
         chosen: the labels to take; the i-th of them becomes label i.
 
     Example:
@@ -92,9 +96,9 @@ def in_order(
 
 @dataclass(frozen=True, kw_only=True)
 class ImageOrigin(Origin[ImageClasses]):
-    """Images by class that can be obtained.
+    """A data set of images by class.
 
-    Their files are made once from what is published, and lie in the data folder as .npz files of
+    Its files are made once from what is published, and stored in the data folder as .npz files of
     three arrays: images, uint8 (N, height, width, channels); labels, int64 (N,); classes, text.
 
     Args:
@@ -102,7 +106,7 @@ class ImageOrigin(Origin[ImageClasses]):
         shape: height, width and channels of an image.
         images_a_class: as published.
         fewest_a_class: files with fewer images of some class are refused.
-        archives: what is downloaded to make the files from.
+        archives: the downloads that the files are made from.
     """
 
     kind: ClassVar[str] = "images by class, for few-shot learning"
@@ -122,7 +126,7 @@ class ImageOrigin(Origin[ImageClasses]):
     def convert(
         self, folder: Path, stems: Sequence[str], progress: BarFor | None
     ) -> Iterator[Images]:
-        """Make the content of each of these files from what is published, in this order."""
+        """Make the content of these files from what is published, in this order."""
 
     def files(self, root: Path) -> list[Path]:
         folder = root / self.name.replace("-", "_")
@@ -143,14 +147,13 @@ class ImageOrigin(Origin[ImageClasses]):
         stems = [path.stem for path in missing]
         made = zip(stems, self.convert(folder, stems, progress), strict=True)
         write_npz(missing, (self._arrays(folder, stem, part) for stem, part in made))
-        for archive_file in fetched:  # one that the user put there stays
+        for archive_file in fetched:  # but not one that the user put there
             archive_file.unlink()
 
     def check(self, root: Path, data: ImageClasses) -> None:
-        splits = {"train": data.train, "validation": data.validation, "test": data.test}
-        for split, part in splits.items():
+        for split, part in data.splits.items():
             self._expect(root, f"{split} classes", len(part.classes), self.classes[split])
-        names = [name for part in splits.values() for name in part.classes]
+        names = [name for part in data.splits.values() for name in part.classes]
         twice = sorted({name for name in names if names.count(name) > 1})
         self._expect(root, "classes that occur twice", twice[:5], [])
 
@@ -166,16 +169,16 @@ class ImageOrigin(Origin[ImageClasses]):
         return part
 
     def _arrays(self, folder: Path, stem: str, part: Images) -> dict[str, NDArray[Any]]:
-        """What is to be written, unless it would be refused when it is read."""
+        """What to write, unless it would be refused on reading."""
         if fault := self._fault(stem, part):
             raise UserError(
-                f"{self.name}: {stem}.npz was not made: {fault}. What lies in {folder} is not "
-                f"what is published, or not all of it."
+                f"{self.name}: {stem}.npz was not made: {fault}. The files in {folder} are not "
+                f"the published ones, or not all of them."
             )
         return {"images": part.images, "labels": part.labels, "classes": np.array(part.classes)}
 
     def _fault(self, stem: str, part: Images) -> str | None:
-        """What is wrong with the content of a file, if anything is."""
+        """What is wrong with the content of a file, if anything."""
         images, labels, classes = part.images, part.labels, len(part.classes)
         for what, found, expected in (
             ("type of the images", images.dtype.name, "uint8"),
@@ -188,7 +191,7 @@ class ImageOrigin(Origin[ImageClasses]):
                 return f"the {what} is {found}, expected {expected}"
         outside = labels[(labels < 0) | (labels >= classes)]
         if outside.size:
-            return f"labels {outside[:5].tolist()} are not of 0, ..., {classes - 1}"
+            return f"labels {outside[:5].tolist()} are not among 0, ..., {classes - 1}"
         counts = part.counts()
         if counts.min() < self.fewest_a_class:
             few = part.classes[int(counts.argmin())]
@@ -197,7 +200,7 @@ class ImageOrigin(Origin[ImageClasses]):
         return None
 
     def _held(self, root: Path) -> str:
-        """How many images each class has: in the files where they are, else as published."""
+        """The number of images per class: in the files if they are present, else as published."""
         if self.missing(root):
             return f"{self.images_a_class:,}"
         try:
@@ -214,7 +217,7 @@ class ImageOrigin(Origin[ImageClasses]):
 
 @dataclass(frozen=True, kw_only=True)
 class FileForEachSplit(ImageOrigin):
-    """Images by class whose three splits lie in three files."""
+    """A data set of images by class whose three splits are in three files."""
 
     def stored(self) -> Mapping[str, int]:
         return self.classes

@@ -44,15 +44,15 @@ def read_listing(listing: Path) -> list[tuple[str, str]]:
 def read_listed_images(
     listing: Path, folder: Path, shape: tuple[int, int, int], progress: BarFor | None
 ) -> Images:
-    """The listed images of a folder, squeezed to one size by Pillow's LANCZOS filter.
+    """The listed images of a folder, resized by Pillow's LANCZOS filter.
 
-    Classes are in order of their names; the images of a class are in the order of the list.
+    Classes are sorted by name; the images of a class keep the order of the list.
 
     Args:
         listing: the csv file.
         folder: of the images.
         shape: height, width, and 3 channels.
-        progress: makes a bar, from the list's name.
+        progress: makes a progress bar from the list's name.
     """
     rows = read_listing(listing)
     images = np.empty((len(rows), *shape), np.uint8)
@@ -79,7 +79,7 @@ def read_image_pickle(path: Path, progress: BarFor | None = None) -> Images:
     - `data`, and `labels`: a number for each image; with `catname2label`, where it is, the names
       of the classes (Gidaris & Komodakis, 2018).
 
-    Classes are in order of their names; the images of a class are as they lie in the file.
+    Classes are sorted by name; the images of a class keep the order of the file.
     """
     size = path.stat().st_size
     with advancing(progress, path.name, size) as advance, path.open("rb") as stream:
@@ -111,7 +111,7 @@ def _by_index(entries: Mapping[str, Any]) -> NDArray[np.str_]:
 
 
 def _by_label(entries: Mapping[str, Any], stem: str) -> NDArray[np.str_]:
-    """The class of each image, from its number; without names, numbers that name the file."""
+    """The class of each image, from its number; without names, the file's name and the number."""
     known = {int(label): text(name) for name, label in entries.get("catname2label", {}).items()}
     labels = np.asarray(entries["labels"], np.int64)
     numbers, places = np.unique(labels, return_inverse=True)
@@ -119,8 +119,8 @@ def _by_label(entries: Mapping[str, Any], stem: str) -> NDArray[np.str_]:
     return np.array(names, str)[places]
 
 
-# What the files of a split are called where mini-ImageNet is passed on: a word for the pickles of
-# Ren et al. and for the list, and one for the pickles of Gidaris & Komodakis.
+# The names of the files of each split, as mini-ImageNet is passed on: a word for the pickles of Ren
+# et al. and for the list, and one for the pickles of Gidaris & Komodakis.
 _WORDS = {
     "train": ("train", "train_phase_train"),
     "validation": ("val",) * 2,
@@ -142,16 +142,15 @@ _ADVICE = """\
 - a folder `images` of the 60,000 pictures, and Ravi & Larochelle's lists of them by class:
   {listings}, with the columns filename and label
   (https://github.com/twitter-research/meta-learning-lstm)
-Then run `bilevel data get {name}`. From what is there now, {missing} cannot be made."""
+Then run `bilevel data get {name}`. With what is there now, {missing} cannot be made."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MiniImageNet(FileForEachSplit):
-    """What the user obtained, laid out like the other data sets.
+    """Files that the user obtained, converted to the layout of the other data sets.
 
-    Each split is made from a pickle where there is one, else from the list and the folder
-    `images`, whose pictures are squeezed to 84×84 by Pillow's LANCZOS filter. Classes are in
-    order of their names.
+    Each split is made from a pickle if there is one, else from the list and the folder `images`,
+    whose pictures are resized to 84×84 by Pillow's LANCZOS filter. Classes are sorted by name.
 
     Reference: Ravi & Larochelle, "Optimization as a model for few-shot learning", ICLR 2017.
     """
@@ -168,7 +167,7 @@ class MiniImageNet(FileForEachSplit):
     def _source(
         self, folder: Path, files: Sequence[str], progress: BarFor | None
     ) -> Callable[[], Images] | None:
-        """What makes a split, if it can be made."""
+        """A function that makes a split, if it can be made."""
         *pickles, listing, pictures = (folder / file for file in (*files, "images"))
         for pickle in pickles:
             if pickle.is_file():

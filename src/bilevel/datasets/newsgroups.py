@@ -30,8 +30,8 @@ _REMOVED = ("headers", "footers", "quotes")
 class Newsgroups(TableOrigin):
     """One .npz of plain arrays: {train,test}_{data,indices,indptr,shape,y} and target_names.
 
-    Made by scikit-learn's own fetcher, whose archive has a checksum: word counts of the messages
-    without headers, footers and quotes, each row divided by its length.
+    Made by scikit-learn's fetcher, which verifies a checksum: word counts of the messages without
+    headers, footers and quotes, each row scaled to length one.
     """
 
     def files(self, root: Path) -> list[Path]:
@@ -50,8 +50,8 @@ class Newsgroups(TableOrigin):
             raise UserError(
                 f"{self.name}: could not make {path}: {error}\n"
                 f"Try again, or run `bilevel data get {self.name}` on a machine with a network "
-                f"and put the file that `bilevel data path {self.name}` leads to there into "
-                f"{path.parent}\n"
+                f"and copy {path.name} from the folder that `bilevel data path {self.name}` prints "
+                f"there to {path.parent}\n"
                 f"or set BILEVEL_DATA to a folder that has {self.name}/{path.name}."
             ) from error
         finally:
@@ -66,7 +66,7 @@ class Newsgroups(TableOrigin):
 
 
 def _fetch(scratch: str) -> dict[str, Any]:
-    """The arrays, by scikit-learn; the pickles that it caches stay in `scratch`."""
+    """The arrays, from scikit-learn, which caches its pickles in `scratch`."""
     arrays: dict[str, Any] = {}
     for part in ("train", "test"):
         bunch = extra("sklearn.datasets").fetch_20newsgroups_vectorized(

@@ -1,4 +1,4 @@
-"""Files of plain arrays: read without pickles, written whole or not at all."""
+"""Files of plain arrays, read without pickles and written completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from bilevel.durable.files import replacing
 from bilevel.errors import UserError
 
 _WRONG = (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
-_DAMAGE = (*_WRONG, OSError, NotImplementedError, RuntimeError)  # of flags and places in a ZIP file
+_DAMAGE = (*_WRONG, OSError, NotImplementedError, RuntimeError)  # ... of a ZIP's flags and offsets
 
 
 @contextmanager
 def open_npz(path: Path, name: str) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """The arrays of an .npz file of the data set `name`, each read when it is asked for.
+    """The arrays of an .npz file of the data set `name`, each read on access.
 
     Raises:
-        UserError: the file is damaged, holds a pickle, or lacks an array that is asked for.
+        UserError: the file is damaged, holds a pickle, or lacks an array.
     """
     try:
         if not zipfile.is_zipfile(path):
@@ -41,7 +41,7 @@ def open_npz(path: Path, name: str) -> Iterator[Mapping[str, NDArray[Any]]]:
 
 
 def write_npz(paths: Sequence[Path], contents: Iterable[Mapping[str, Any]]) -> None:
-    """Write files; each appears whole, and none before the last of them is made."""
+    """Write files; each appears complete, and none before the last of them is made."""
     with ExitStack() as stack:
         drafts = [stack.enter_context(replacing(path)) for path in paths]
         for draft, arrays in zip(drafts, contents, strict=True):

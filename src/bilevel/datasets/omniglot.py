@@ -31,13 +31,13 @@ _LARGEST = 100_000  # bytes of one drawing; they have some hundreds
 class Omniglot(ImageOrigin):
     """Its authors' two sets: `background`, to learn from, and `evaluation`, to test on.
 
-    Each sixth alphabet of `background`, in order of their names, makes the validation classes:
-    Balinese, Early_Aramaic, Inuktitut, Mkhedruli and Tifinagh, 158 characters. So no alphabet is
-    in two splits. Characters are in order of alphabet and number, drawings in order of their
-    files' names. A drawing is shrunk from 105×105 to 28×28 by averages over boxes; ink is 255.
+    Every sixth alphabet of `background`, sorted by name, is used for validation: Balinese,
+    Early_Aramaic, Inuktitut, Mkhedruli and Tifinagh, 158 characters. So no alphabet is in two
+    splits. Characters are sorted by alphabet and number, drawings by file name. A drawing is
+    reduced from 105×105 to 28×28 by averaging over boxes; ink is 255.
 
     Args:
-        validation_every: of this many alphabets of `background`, one is for validation.
+        validation_every: one of this many alphabets of `background` is for validation.
     """
 
     validation_every: int = 6
@@ -86,7 +86,7 @@ class Omniglot(ImageOrigin):
     ) -> NDArray[np.uint8]:
         what = f"{path}: {member.filename}"
         if member.file_size > _LARGEST:
-            raise UserError(f"{what} has {member.file_size} bytes, which is too much for a drawing")
+            raise UserError(f"{what} has {member.file_size} bytes, too many for a drawing")
         drawing = picture(archive.read(member), what, "L")
         if drawing.size != _DRAWN:
             raise UserError(f"{what} has the size {drawing.size}, expected {_DRAWN}")

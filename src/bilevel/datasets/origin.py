@@ -1,4 +1,4 @@
-"""What is known of a data set: its facts, its files, and how to get and read them."""
+"""Data sets: their properties, their files, and how to get and read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Labels = NDArray[np.int64]
 
 
 class Bar(Protocol):
-    """What shows a download: pooch sets `total` and calls the rest, in bytes."""
+    """A progress bar of a download, in bytes; pooch sets `total` and calls the methods."""
 
     total: int
 
@@ -28,12 +28,12 @@ class Bar(Protocol):
     def close(self) -> None: ...
 
 
-BarFor = Callable[[str], Bar]  # a bar for the file of this name
+BarFor = Callable[[str], Bar]  # makes a bar from a file's name
 
 
 @contextmanager
 def advancing(progress: BarFor | None, file: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar for the making of a file of `total` bytes: call it with the size of each part."""
+    """A progress bar for making a file of `total` bytes: call it with the size of each part."""
     if progress is None:
         yield lambda amount: None
         return
@@ -47,16 +47,16 @@ def advancing(progress: BarFor | None, file: str, total: int) -> Iterator[Callab
 
 @dataclass(frozen=True, kw_only=True)
 class Origin(ABC, Generic[Data]):
-    """A data set that can be obtained.
+    """A data set.
 
     Args:
         name: as on the command line.
-        source: the address it comes from.
-        licence: what is known of it.
-        download_bytes: the size of what is downloaded; 0 where nothing is.
+        source: where it comes from.
+        licence: as far as it is known.
+        download_bytes: the size of the download; 0 if there is none.
     """
 
-    kind: ClassVar[str]  # what it holds and what that is for
+    kind: ClassVar[str]  # what it holds, and for what
     loader: ClassVar[str]  # the function that loads its kind
 
     name: str
@@ -66,15 +66,15 @@ class Origin(ABC, Generic[Data]):
 
     @abstractmethod
     def files(self, root: Path) -> list[Path]:
-        """Where its files lie when `root` is the data folder."""
+        """The paths of its files; `root` is the data folder."""
 
     @abstractmethod
     def facts(self, root: Path) -> dict[str, str]:
-        """Its size, as the columns of a table; the same columns for all of a kind."""
+        """Its size as columns of a table; all data sets of a kind have the same columns."""
 
     @abstractmethod
     def download(self, root: Path, progress: BarFor | None) -> None:
-        """Get the missing files, each complete and checked or not at all."""
+        """Get the missing files; each appears only when it is complete and checked."""
 
     @abstractmethod
     def read(self, root: Path) -> Data:
@@ -82,7 +82,7 @@ class Origin(ABC, Generic[Data]):
 
     @abstractmethod
     def check(self, root: Path, data: Data) -> None:
-        """Refuse data of another size than stated."""
+        """Refuse data whose size is not the stated one."""
 
     def folder(self, root: Path) -> Path:
         return self.files(root)[0].parent
@@ -91,7 +91,7 @@ class Origin(ABC, Generic[Data]):
         return [path for path in self.files(root) if not path.is_file()]
 
     def load(self, root: Path, progress: BarFor | None = None) -> Data:
-        """The data, downloaded first where files are missing; writes nothing when none is."""
+        """The data; missing files are downloaded first, and otherwise nothing is written."""
         try:
             if self.missing(root):
                 self.download(root, progress)

@@ -1,4 +1,4 @@
-"""Pictures of known formats, by Pillow."""
+"""Pictures in known formats, by Pillow."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MOST_PIXELS = 50_000_000  # a small file can unfold to gigabytes
 
 @contextmanager
 def opened(raw: bytes, what: str) -> Iterator[Any]:
-    """A Pillow image; whatever is wrong with it, also inside the block, is a UserError.
+    """A Pillow image; anything wrong with it, also inside the block, raises UserError.
 
     Args:
         raw: the bytes of its file.
-        what: names it in a message.
+        what: its name in messages.
     """
     pillow = extra("PIL.Image")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what matters is refused below, or by Pillow
+            warnings.simplefilter("ignore")  # what matters is refused below or by Pillow
             with pillow.open(BytesIO(raw), formats=FORMATS) as image:
                 width, height = image.size
                 if width * height > MOST_PIXELS:
@@ -38,7 +38,7 @@ def opened(raw: bytes, what: str) -> Iterator[Any]:
                 yield image
     except UserError:
         raise
-    except Exception as error:  # decoders tell of damage by whatever it leads to
+    except Exception as error:  # decoders raise anything on damaged data
         strange = isinstance(error, pillow.UnidentifiedImageError)
         reason = f"it is none of {', '.join(FORMATS)}" if strange else short(repr(error))
         raise UserError(f"{what} cannot be read as a picture: {reason}") from error
@@ -49,7 +49,7 @@ def picture(raw: bytes, what: str, mode: str) -> Any:
 
     Args:
         raw: the bytes of its file.
-        what: names it in a message.
+        what: its name in messages.
         mode: Pillow's: "L" for grey, "RGB" for colours.
 
     Returns:

@@ -21,7 +21,7 @@ class Dataset:
     Args:
         name: as on the command line.
         train: (X, y); X is a float32 array or CSR matrix with a row for each label of y, int64.
-        test: the same, for the rows held out by whoever made the data set.
+        test: the same for the rows that the authors of the data set held out.
         class_names: the meaning of labels 0, 1, ...
     """
 
@@ -33,7 +33,7 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class TableOrigin(Origin[Dataset]):
-    """A table that can be obtained.
+    """A data set that is a table.
 
     Args:
         train_rows, test_rows, features: its size; a file of another size is refused.
