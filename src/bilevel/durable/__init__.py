@@ -1,1 +1,1 @@
-"""Files and runs that survive a kill: whole files, folders, locks, sealed data, signals."""
+"""Files and runs that survive a kill: atomic files, folders, locks, sealed data, signals."""

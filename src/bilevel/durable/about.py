@@ -16,7 +16,7 @@ import bilevel
 
 
 def about(command: str) -> dict[str, Any]:
-    """What a reader needs to know of the code, the machine and the versions."""
+    """What a reader needs to know about the code, the machine and the versions."""
     return {
         "bilevel": bilevel.__version__,
         **_commit(Path(bilevel.__file__).parent),
@@ -34,7 +34,7 @@ def about(command: str) -> dict[str, Any]:
 
 
 def load() -> list[float] | None:
-    """How many processes wanted to run, over 1, 5 and 15 minutes; None where nobody counts."""
+    """The load average over 1, 5 and 15 minutes; None where the system does not have it."""
     try:
         return [round(number, 2) for number in os.getloadavg()]
     except (AttributeError, OSError):
@@ -42,7 +42,7 @@ def load() -> list[float] | None:
 
 
 def _commit(place: Path) -> dict[str, Any]:
-    """The commit of the code and whether files differ from it; None outside a repository."""
+    """The commit of the code, and whether files differ from it; None outside a repository."""
     commit = _git(place, "rev-parse", "HEAD")
     tracked = commit and _git(place, "ls-files", "--error-unmatch", "__init__.py")
     if not tracked:

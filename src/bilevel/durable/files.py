@@ -1,4 +1,4 @@
-"""Files that appear whole, under their name, or not at all."""
+"""Files that appear under their name complete, or not at all."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PART = re.compile(r"\.bilevel-\d+-.*\.part(\..*)?")
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to; it replaces `path` once the block has succeeded.
+    """A path to write to; the file replaces `path` once the block has succeeded.
 
-    The content is on the disk before it gets the name, and the name before this ends: neither a
-    kill nor a power failure leaves half a file.
+    The content is on the disk before it gets the name, and the name is on the disk before this
+    returns: neither a kill nor a power failure leaves half a file.
 
     Example:
         >>> import tempfile
@@ -44,16 +44,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 def remove_parts(folder: Path) -> None:
-    """Remove what killed processes left of `replacing`, from a folder that no other one uses."""
+    """Remove what killed processes left of `replacing`, from a folder that nobody else uses."""
     for part in folder.iterdir():
         if _PART.fullmatch(part.name) and part.is_file():
             part.unlink(missing_ok=True)
 
 
 def try_to_write(folder: Path) -> None:
-    """Raise OSError if no file can be made in the folder, or in the nearest one that exists.
+    """Raise OSError if no file can be created in the folder, or in its nearest existing parent.
 
-    Only an attempt can tell: a superuser's rights say nothing about a read-only disk.
+    Only an attempt can tell: the permissions of a superuser say nothing about a read-only disk.
     """
     with TemporaryFile(dir=nearest_folder(folder.absolute())) as file:
         file.write(b"0")
@@ -61,7 +61,7 @@ def try_to_write(folder: Path) -> None:
 
 
 def nearest_folder(path: Path) -> Path:
-    """The folder at an absolute path, or the nearest one above it that exists."""
+    """The folder at an absolute path, or its nearest existing parent."""
     return next(place for place in (path, *path.parents) if place.exists())
 
 

@@ -19,7 +19,7 @@ _PREFIX, _DRAFT = ".bilevel-", "draft"
 
 
 def check_folder(output: Path, force: bool) -> None:
-    """Raise UserError where `filled` would fail, or would replace files without being told to."""
+    """Raise UserError if `filled` would fail, or would replace files without `force`."""
     check_writable(output, "the output ")
     with named_errors(output):
         _remove_abandoned(_beside(output))
@@ -28,7 +28,7 @@ def check_folder(output: Path, force: bool) -> None:
 
 
 def check_writable(folder: Path, what: str = "") -> None:
-    """Raise UserError where files cannot be written: before the work rather than after it."""
+    """Raise UserError if files cannot be written there: before the work rather than after it."""
     with named_errors(folder):
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{what}{folder} is a file: name a folder")
@@ -48,7 +48,7 @@ def filled(output: Path) -> Iterator[Path]:
     """A draft folder, whose files move to the output, all or none, if the block succeeds.
 
     Other files in the output stay. The draft is on the same disk, so that it can be renamed, and
-    locked as long as its owner lives: what a killed process left is told apart by that.
+    locked while its owner lives, so that what a killed process left can be recognised.
     """
     target, advice = output.resolve(), "make room there, or choose another folder with --output"
     with (
@@ -62,7 +62,7 @@ def filled(output: Path) -> Iterator[Path]:
         draft.mkdir()
         yield draft
         if target.is_dir():
-            with locked(target, wait=True):  # another's results are complete before ours come
+            with locked(target, wait=True):  # wait until another process has written its results
                 replace_folder(draft, target)
         else:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def filled(output: Path) -> Iterator[Path]:
 
 
 def _beside(output: Path) -> Path:
-    """Where a draft can be renamed from: next to the output, or in it if that is another disk."""
+    """Where a draft can be renamed from: next to the output, or inside it if on another disk."""
     target = output.resolve()
     parent = nearest_folder(target.parent)
     same_disk = not target.exists() or target.stat().st_dev == parent.stat().st_dev
@@ -101,9 +101,9 @@ _HERE, _SWAP = -100, 2  # Linux: AT_FDCWD, RENAME_EXCHANGE
 def replace_folder(draft: Path, target: Path) -> None:
     """Put the files of `draft` into the existing folder `target`, whose other files stay.
 
-    Where the system can swap two folders in one act, a kill leaves the old files or the new ones.
-    Elsewhere, and where a folder cannot be moved (another disk is mounted there, or somebody works
-    in it), the old files go before the new ones come: a kill leaves no mixture.
+    If the system can swap two folders atomically, a kill leaves either the old or the new files.
+    Otherwise, and where a folder cannot be moved (a mount point, or some process works in it), the
+    old files are removed before the new ones arrive: a kill leaves no mixture.
     """
     if not _works_in(target) and _kept_along(draft, target) and _swapped(draft, target):
         return
@@ -111,17 +111,17 @@ def replace_folder(draft: Path, target: Path) -> None:
     for file in new:
         (target / file.name).unlink()
     for file in draft.iterdir():
-        if file in new or not (target / file.name).exists():  # the rest was linked from there
+        if file in new or not (target / file.name).exists():  # others were linked from there
             os.replace(file, target / file.name)
 
 
 def _works_in(folder: Path) -> bool:
-    """A shell in a folder that was swapped would see an empty one."""
+    """Whether we work in the folder: a shell in a swapped folder would see an empty one."""
     return Path.cwd().resolve().is_relative_to(folder)
 
 
 def _kept_along(draft: Path, target: Path) -> bool:
-    """Link all that `target` has beside the new files into `draft`; False if that cannot be."""
+    """Link everything that `target` has besides the new files into `draft`; False if impossible."""
 
     def link(old: str, new: str) -> None:
         if not os.path.lexists(new):

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM as a request: the current step is finished, and the run ends with a result.
 
-Nothing happens behind the user's back. Outside the blocks below Ctrl-C raises
-KeyboardInterrupt, as everywhere in Python, and SIGTERM ends the process.
+Outside the blocks below nothing changes: Ctrl-C raises KeyboardInterrupt, as everywhere in Python,
+and SIGTERM ends the process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHELL = 128
-_STDERR = 2  # not sys.stderr, whose writing this may have interrupted
+_STDERR = 2  # not sys.stderr, which the signal may have interrupted
 _NOTE = b"\nFinishing the current step. A second signal stops at once.\n"
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was ended by a signal, and what was done is kept.
+    """A signal ended a run; its work so far is kept.
 
     Args:
         number: of the signal.
@@ -33,12 +33,12 @@ class Interrupted(KeyboardInterrupt):
 
     @property
     def exit_code(self) -> int:
-        """By a shell's convention: 130 after Ctrl-C, 143 after SIGTERM."""
+        """As shells have it: 130 after Ctrl-C, 143 after SIGTERM."""
         return _SHELL + self.number
 
 
 class Interruption:
-    """Whether the process was asked to end."""
+    """Whether the process was asked to stop."""
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -49,16 +49,16 @@ class Interruption:
 
     @property
     def exit_code(self) -> int:
-        """By a shell's convention: 130 after Ctrl-C, 143 after SIGTERM; 0 if there was none."""
+        """As shells have it: 130 after Ctrl-C, 143 after SIGTERM; 0 without a signal."""
         return 0 if self.number is None else _SHELL + self.number
 
     def check(self) -> None:
-        """Raise `Interrupted` if the process was asked to end."""
+        """Raise `Interrupted` if the process was asked to stop."""
         if self.number is not None:
             raise Interrupted(self.number)
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """The signals' handler: the first is a request, the second an order."""
+        """The signal handler: the first signal is a request, the second an order."""
         if self.requested:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -68,11 +68,11 @@ class Interruption:
 
 
 _NEVER = Interruption()
-_blocks = [_NEVER]  # signals belong to the process, and so does who listens to them
+_blocks = [_NEVER]  # global, because signals belong to the process
 
 
 def current() -> Interruption:
-    """That of the innermost `graceful` block; outside all of them, one that is never requested."""
+    """The state of the innermost `graceful` block; outside of any, one that is never requested."""
     return _blocks[-1]
 
 
@@ -81,7 +81,7 @@ def graceful() -> Iterator[Interruption]:
     """Inside, Ctrl-C or SIGTERM makes `minimize` finish its step and return a result.
 
     Its status is `interrupted`, and its checkpoint is written. A second signal stops the process
-    at once. Signals are the main thread's: in any other, this changes nothing.
+    at once. Only the main thread receives signals: in any other, this changes nothing.
 
     Example:
         >>> import os, signal, torch, bilevel
@@ -108,7 +108,7 @@ def graceful() -> Iterator[Interruption]:
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """Inside, Ctrl-C or SIGTERM raises `Interrupted` wherever the program is."""
+    """Inside the block, Ctrl-C or SIGTERM raises `Interrupted` wherever the program is."""
 
     def receive(number: int, frame: FrameType | None) -> None:
         raise Interrupted(number)

@@ -16,8 +16,8 @@ from bilevel.errors import UserError
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Lock an existing folder against other processes that lock it, too.
 
-    The system releases the lock when the process ends, however that happens. Where it has no
-    locks (Windows, some network disks) nothing is locked. With `wait`, wait for another's end.
+    The system releases the lock when the process ends, for whatever reason. Where there are no
+    locks (Windows, some network disks), nothing is locked. `wait` waits for the lock.
 
     Raises:
         UserError: another process, or another run of this one, is at work in the folder.

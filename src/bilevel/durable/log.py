@@ -1,7 +1,7 @@
-"""A file that only grows, so that what is added to it costs no more as it gets long.
+"""An append-only file, so that adding to it costs no more as it grows.
 
-Whoever reads it has a mark: how much of the file is meant, and a checksum of that. What a killed
-process wrote behind its last mark is not read, and is overwritten.
+A reader has a mark: the length of the part that counts, and its checksum. What a killed process
+wrote beyond its last mark is not read, and is overwritten.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HEAD = b'{"file": "bilevel history"}\n'
 
 
 class GrowingLog:
-    """Lines of text in a file, which belongs to this process.
+    """Lines of text in a file that belongs to this process.
 
     Example:
         >>> import tempfile
@@ -34,12 +34,12 @@ class GrowingLog:
         self._path, self._size, self._sum = path, 0, hashlib.sha256()
 
     def read(self, mark: dict[str, Any]) -> list[str]:
-        """The lines up to a mark, behind which further ones will be added.
+        """The lines up to a mark, after which further ones will be added.
 
         Raises:
             DamagedError: they are not what was written.
             OSError: they cannot be read.
-            UserError: there is no file, but a pipe or a device.
+            UserError: it is not a file, but a pipe or a device.
         """
         size, data = int(mark["size"]), b""
         if size:
@@ -52,7 +52,7 @@ class GrowingLog:
         return data.decode().splitlines()[1:]
 
     def add(self, lines: list[str]) -> dict[str, Any]:
-        """Write lines behind those that were read or added before; the mark of all of them.
+        """Append lines to those read or added before; return the mark of all of them.
 
         Raises:
             OSError: they cannot be written; what was there stays.
@@ -66,7 +66,7 @@ class GrowingLog:
         return {"size": self._size, "sha256": self._sum.hexdigest()}
 
     def _write(self, data: bytes) -> None:
-        if self._path.is_symlink():  # somebody else's file, whatever is in it
+        if self._path.is_symlink():  # somebody else's file, whatever it holds
             raise FileExistsError(f"{self._path} is a link: what it points to is not written to")
         with self._path.open("r+b" if self._path.is_file() else "xb") as file:
             if file.readable() and (head := file.read(len(_HEAD))) and not _HEAD.startswith(head):

@@ -1,4 +1,4 @@
-"""Files that end: pipes wait for ever, and some devices never stop."""
+"""Regular files: pipes block for ever, and some devices never end."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bilevel.errors import UserError
 
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 
-MOST_UNPACKED = 2**30  # bytes: a thousandth of them may be what is on the disk
+MOST_UNPACKED = 2**30  # bytes, which may be a thousand times as many as on the disk
 
 
 def check_regular(path: Path, most_bytes: int | None = None) -> None:
-    """Raise UserError unless there is a regular file, or a link to one, that is not too large."""
+    """Raise UserError unless it is a regular file, or a link to one, that is not too large."""
     try:
         found = path.stat()
     except OSError as error:
@@ -30,7 +30,7 @@ def check_regular(path: Path, most_bytes: int | None = None) -> None:
 
 
 def check_given(path: Path) -> None:
-    """Raise UserError unless there is a file to read, and something in it."""
+    """Raise UserError unless there is a file to read that is not empty."""
     if not path.exists():
         raise UserError(f"there is no file {path}")
     if path.is_dir():
@@ -41,13 +41,13 @@ def check_given(path: Path) -> None:
 
 
 def check_archive(path: Path) -> None:
-    """Raise UserError if a ZIP archive says that it is too large, which is all that is read."""
+    """Raise UserError if a ZIP archive is too large, by its directory alone."""
     with zipfile.ZipFile(path) as archive:
         check_unpacked(path, sum(member.file_size for member in archive.infolist()))
 
 
 def check_unpacked(path: Path, size: int) -> None:
-    """Raise UserError if there are too many bytes in a packed file."""
+    """Raise UserError if a packed file has too many bytes."""
     if size > MOST_UNPACKED:
         raise UserError(
             f"{path} has more than {MOST_UNPACKED / 2**30:g} GiB in it: unpack it first, or make "

@@ -1,7 +1,7 @@
 """Files of plain data with a checksum.
 
-A file is what `torch.save` writes, and `torch.load(..., weights_only=True)` reads it. That is a
-ZIP archive, whose last field is a comment: there stands the SHA-256 of all the rest.
+A file is what `torch.save` writes, and `torch.load(..., weights_only=True)` reads it: a ZIP
+archive. Its last field, a comment, holds the SHA-256 of all the rest.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class UnsealedError(DamagedError):
 
 
 def write(path: Path, content: Any) -> None:
-    """Write a file, as a whole or not at all.
+    """Write a file, completely or not at all.
 
     Raises:
-        TypeError: the content is not plain data, so that it could not be read again.
+        TypeError: the content is not plain data, and could not be read again.
         OSError: it cannot be written.
 
     Example:
@@ -60,7 +60,7 @@ def write(path: Path, content: Any) -> None:
 
 
 def read(path: Path) -> Any:
-    """The content of a file; loading runs no code of the file's.
+    """The content of a file; loading runs no code from it.
 
     Raises:
         UnsealedError: it has no checksum.
@@ -78,12 +78,12 @@ def read(path: Path) -> Any:
         raise DamagedError("the checksum of its content is wrong")
     try:
         return _load(archive)
-    except Exception as error:  # what torch raises, and advises, is of no use to a reader
+    except Exception as error:  # torch's own message and advice do not help here
         raise DamagedError("it does not hold plain data") from error
 
 
 def is_sealed(path: Path) -> bool:
-    """Whether a file was written by `write`, as far as its end tells."""
+    """Whether `write` wrote the file, judging by its end."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -96,6 +96,6 @@ def _load(archive: bytes) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Of all that torch says, the line with the type."""
+    """The line of torch's message that names the type."""
     lines = [line.strip() for line in str(error).splitlines() if "WeightsUnpickler error" in line]
     return lines[0].removeprefix("WeightsUnpickler error: ") if lines else str(error)

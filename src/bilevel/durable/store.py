@@ -41,7 +41,7 @@ class Store:
     folder: Path
 
     def files(self) -> list[Path]:
-        """From the oldest to the newest; without archives that something else wrote."""
+        """From the oldest to the newest, without archives by other programs."""
         found = (file for file in self.folder.glob("step-*.pt") if _NAME.fullmatch(file.name))
         return sorted(file for file in found if file.is_file() and not _is_foreign(file))
 
@@ -63,12 +63,12 @@ class Store:
     def load(
         self, check: Callable[[dict[str, Any]], None] = lambda content: None
     ) -> dict[str, Any] | None:
-        """The newest checkpoint that is whole; None if there is none at all.
+        """The newest intact checkpoint; None if there are no checkpoints.
 
         A damaged one is renamed, with a warning.
 
         Args:
-            check: raises DamagedError if something that belongs to a checkpoint is not whole.
+            check: raises DamagedError if something that belongs to a checkpoint is damaged.
 
         Raises:
             UserError: there are some, but all are damaged.
@@ -109,5 +109,5 @@ class Store:
 
 
 def _is_foreign(file: Path) -> bool:
-    """Whether another program has saved it: a whole archive, but without our seal."""
+    """Whether another program wrote it: a complete archive without our seal."""
     return not sealed.is_sealed(file) and zipfile.is_zipfile(file)

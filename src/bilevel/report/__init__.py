@@ -1,4 +1,4 @@
-"""HTML pages and figures: the page's frame for any report, and the comparison of runs.
+"""HTML pages: the frame and the building blocks of every report.
 
 A report is a `Page` of sections of blocks. `Page.html` renders it by one template, with one
 stylesheet and one script, into one file that needs no network.

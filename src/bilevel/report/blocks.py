@@ -1,4 +1,4 @@
-"""What the sections of a page consist of. All text is plain: the page escapes it."""
+"""The building blocks of a page. All text is plain: the page escapes it."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ class Panel:
 
     Args:
         title: its heading.
-        figure: of plotly; or several, by the name under which the reader chooses one. Colours of
-            `bilevel.report.look` change with the page's theme; the ground, the text and the grid
-            always do.
-        alt: what it shows, for those who cannot see it.
+        figure: a plotly figure; or several, by the name under which the reader chooses one. Colours
+            of `bilevel.report.look` change with the page's theme; the background, the text and the
+            grid always do.
+        alt: a description for those who cannot see it.
     """
 
     title: str
@@ -115,12 +115,12 @@ class Panel:
 
 @dataclass(frozen=True)
 class Plots:
-    """Plots side by side with one legend, which acts on all of them.
+    """Plots side by side with a common legend.
 
     Args:
         panels: the plots. Traces of one `legendgroup` (or else of one name) belong together.
-        caption: stands under them.
-        choice: what the reader chooses where panels have several figures, e.g. "Against".
+        caption: the text below.
+        choice: the label of the reader's choice between figures, e.g. "Against".
     """
 
     panels: Sequence[Panel]
@@ -130,7 +130,7 @@ class Plots:
 
 @dataclass(frozen=True)
 class Image:
-    """A picture, stored in the page."""
+    """A picture, embedded in the page."""
 
     data: bytes
     alt: str
@@ -139,7 +139,7 @@ class Image:
 
     @property
     def source(self) -> str:
-        """The picture as an address."""
+        """The picture as a data URL."""
         return f"data:{self.media_type};base64,{base64.b64encode(self.data).decode()}"
 
 
@@ -149,9 +149,9 @@ class Tile:
 
     Args:
         image: the picture.
-        lines: what stands under it.
-        marked: framed, to be noticed.
-        sharp: its pixels are shown as squares, and not blurred.
+        lines: the text below.
+        marked: framed, to stand out.
+        sharp: its pixels are shown as squares instead of being blurred.
     """
 
     image: Image
@@ -162,7 +162,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Small pictures in groups, each with a name."""
+    """Small pictures in named groups."""
 
     caption: str
     groups: Mapping[str, Sequence[Tile]]
@@ -171,7 +171,7 @@ class Gallery:
 
 @dataclass(frozen=True)
 class Code:
-    """Text as it stands in a file, folded under a summary."""
+    """Preformatted text, folded under a summary."""
 
     summary: str
     text: str
@@ -182,12 +182,12 @@ Block = str | Notice | Facts | Table | Plots | Image | Gallery | Code  # a str i
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it."""
+    """A heading and the blocks below it."""
 
     heading: str
     blocks: Sequence[Block]
 
     @property
     def anchor(self) -> str:
-        """The name to link to."""
+        """The name for links to it."""
         return "-".join("".join(c if c.isalnum() else " " for c in self.heading.lower()).split())

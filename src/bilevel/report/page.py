@@ -14,7 +14,7 @@ from typing import Any
 import bilevel
 from bilevel.durable.files import write_text
 from bilevel.report import palette
-from bilevel.report.blocks import Block, Plots, Section
+from bilevel.report.blocks import Plots, Section
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Page:
         )
         return environment.get_template("page.html").render(
             page=self,
-            kind=_kind,
+            kind=lambda block: type(block).__name__,
             plot_data=lambda plots: Markup(_plot_data(plots)),
             colours=Markup(inert_json(_colours())),
             themes={"light": palette.LIGHT_THEME, "dark": palette.DARK_THEME},
@@ -68,7 +68,7 @@ class Page:
         )
 
     def write(self, file: Path) -> None:
-        """Write the page as a whole or not at all.
+        """Write the page, completely or not at all.
 
         Raises:
             OSError: the file cannot be written.
@@ -82,12 +82,8 @@ def _asset(name: str) -> str:
     return resources.files("bilevel.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _kind(block: Block) -> str:
-    return type(block).__name__
-
-
 def source_hash(script: str) -> str:
-    """A script as a content security policy names it."""
+    """A script's name in a content security policy."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"'sha256-{digest}'"
 
@@ -107,12 +103,12 @@ def _plot_data(plots: Plots) -> str:
     for panel in plots.panels:
         views = {name: figure.to_plotly_json() for name, figure in panel.views.items()}
         for view in views.values():
-            view["layout"].pop("template", None)  # the page has a theme of its own
+            view["layout"].pop("template", None)  # the page has its own theme
         panels.append(views)
     return inert_json(panels, PlotlyJSONEncoder)
 
 
 def inert_json(value: Any, encoder: type[json.JSONEncoder] = json.JSONEncoder) -> str:
-    """JSON that cannot end the script element that it stands in."""
+    """JSON that cannot close the script element around it."""
     text = json.dumps(value, cls=encoder, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")

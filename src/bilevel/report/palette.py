@@ -1,6 +1,6 @@
-"""The colours of pages and figures: apart for colour-blind eyes, legible on white and on dark.
+"""The colours of pages and figures: distinct for colour-blind eyes, legible on white and on dark.
 
-Colour never stands alone: a look has its own dash and marker, too.
+Colour is never the only cue: each look has its own dash and marker, too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Look:
 
     Args:
         colour: on white.
-        dark_colour: the same on a dark ground; pages put it in by themselves.
+        dark_colour: the same on a dark background; pages switch to it by themselves.
         dash: of the line.
         marker: its symbol.
     """
@@ -87,7 +87,7 @@ def colourway() -> list[str]:
 
 
 def dark_colours() -> dict[str, str]:
-    """What takes the place of each colour on a dark ground."""
+    """The replacement of each colour on a dark background."""
     return {form(colour): form(dark) for colour, dark in _COLOURS for form in (str, _translucent)}
 
 

@@ -34,9 +34,9 @@ class Certificate(Record):
 
     Args:
         norm: ‖∇̂Φ‖, of the estimate.
-        inner: the share of the error that y − y* can have.
-        linear: the share that the linear solve can have (of its mean, for a sampled one).
-        constants: what it rests on.
+        inner: the part of the error that is due to y − y*.
+        linear: the part that is due to the linear solve (to its mean, for a sampled one).
+        constants: what the bound is based on.
     """
 
     norm: float
@@ -94,11 +94,11 @@ def certify(
     rate of gradient descent on twice differentiable losses, q in place of √q.
 
     Args:
-        problem: the problem, or the result of a run, whose problem, x and y are meant.
+        problem: the problem, or the result of a run, for its problem, x and y.
         x, y, method, inner, seed: as for `hypergradient`. Without a method, y is taken
             as it is and the linear system is solved by CG to 1e-8.
         constants: of `bilevel.theory.estimate` at x and at the y that the inner solver ends with;
-            by default it is called there.
+            by default they are estimated there.
 
     Example:
         >>> import torch, bilevel

@@ -12,9 +12,9 @@ from bilevel.record import Record
 class Constants(Record):
     """What the analysis of a bilevel problem needs to know of it.
 
-    The paper has one L for all, and Lipschitz constants for (x, y) together; here are their
-    parts, because a step size or a certificate needs only some of them. Two more come for free:
-    ∇y f moves with x as ∇x f does with y (L_fx), and ∇²y g as ∇x∇y g does (τ).
+    The paper has a single L, and Lipschitz constants for (x, y) together; these are their parts,
+    because a step size or a certificate needs only some of them. Two more come for free: ∇y f
+    changes with x as ∇x f does with y (L_fx), and ∇²y g as ∇x∇y g does (τ).
 
     Args:
         mu: μ, g(x, ·) is μ-strongly convex.
@@ -53,7 +53,7 @@ class Constants(Record):
 
     @property
     def rigorous(self) -> bool:
-        """Whether nothing that a certificate rests on is an estimate: all but M, σ, L_xx, tau_x."""
+        """Whether a certificate uses no estimates; M, σ, L_xx and tau_x do not matter."""
         parts = (self.mu, self.L_g, self.cross, self.L_fx, self.L_fy, self.rho, self.tau)
         return all(constant.kind is not Kind.ESTIMATE for constant in parts)
 

@@ -31,15 +31,15 @@ def estimate(
     """L, μ, M, ρ, τ and σ of a problem around (x, y).
 
     L and μ are the ends of the spectrum of ∇²y g by Lanczos, with an error estimate; the others
-    are the greatest of some sampled differences, which can miss the worst direction. What the
-    problem knows (quadratics, softmax regression) takes the place of estimates.
+    are the largest of some sampled differences, which can miss the worst direction. What the
+    problem's model knows (quadratics, softmax regression) replaces the estimates.
 
     Args:
         problem: the problem.
         x, y: where.
-        radius: how far to go for differences, as a share of ‖y‖ or ‖x‖ (of 1, if that is greater).
-        samples: how many directions are tried.
-        lanczos_steps: Hessian-vector products for L and μ, at most.
+        radius: how far to go for differences, relative to ‖y‖ or ‖x‖ (or to 1, if that is greater).
+        samples: the number of directions.
+        lanczos_steps: the most Hessian-vector products for L and μ.
         seed: of the directions, and of the rows for σ.
 
     Example:
@@ -65,7 +65,7 @@ def estimate(
 
 
 def _known(problem: Problem, x: Tensor, y: Tensor) -> Known:
-    """What the model knows of all rows, also where each process has a part of them."""
+    """What the model knows about all rows, even if each process has a part of them."""
     if problem.model is None:
         return {}
     if isinstance(problem, Sharded) and problem.has_part_of_model:
@@ -105,7 +105,7 @@ class _Neighbourhood:
         }
 
     def differences(self) -> Known:
-        """The greatest quotients over the sampled directions."""
+        """The largest quotients over the sampled directions."""
         greatest = dict.fromkeys(_DIFFERENCES, 0.0)
         for _ in range(self._samples):
             v = self._direction(self._y)

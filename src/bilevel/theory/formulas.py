@@ -1,6 +1,6 @@
-"""The paper's formulas, as its proofs have them.
+"""The paper's formulas, as derived in its proofs.
 
-Where a printed formula and its proof differ, the proof is followed, and docs/errata.md derives it.
+Where a printed formula and its proof differ, the proof counts; docs/errata.md has the derivations.
 Arguments are the paper's letters: L smoothness, μ strong convexity, M the Lipschitz constant of f,
 ρ and τ those of ∇²y g and ∇x∇y g, σ the noise of a row's gradient, κ = L/μ.
 """

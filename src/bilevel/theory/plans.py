@@ -25,7 +25,7 @@ from bilevel.theory.formulas import (
 
 @dataclass(frozen=True)
 class Row(Record):
-    """One number of a plan: its letter, its value and where it comes from."""
+    """A number of a plan: its letter, its value and its source."""
 
     letter: str
     value: float
@@ -39,7 +39,7 @@ class Plan(Record):
     Args:
         algorithm: its name in the registry.
         rows: every number with its source.
-        settings: those that the algorithm takes, as arguments.
+        settings: the algorithm's arguments.
         steps: K, the outer steps after which the mean of ‖∇Φ(x_k)‖² is at most ε.
     """
 
@@ -55,7 +55,7 @@ class Plan(Record):
 
 @dataclass(frozen=True)
 class Target:
-    """What is asked for, and how far the start is from it."""
+    """The target, and how far the start is from it."""
 
     epsilon: float
     gap: float  # Φ(x_0) − inf Φ
@@ -79,8 +79,8 @@ def plan(
 ) -> Plan:
     """The settings with which the paper guarantees an ε-stationary point.
 
-    They are safe and slow: κ³ and more enters. Use them to see what the theory promises, and
-    the algorithms' default settings to work.
+    They are safe but slow: they scale with κ³ and worse. Use them to see what the theory promises,
+    and the algorithms' default settings for work.
 
     Args:
         constants: of `estimate`. Theorem 3 assumes them of each row's loss, not of the mean.

@@ -1,4 +1,4 @@
-"""A plan for a problem from where it starts."""
+"""Plans for a problem, from its starting point."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def itd_bio(problem: Problem, epsilon: float) -> ITDBiO:
 def stocbio(problem: Problem, epsilon: float) -> StocBiO:
     """stocBiO with the settings of Theorem 3 for a problem.
 
-    Where the theorem asks for more rows than there are, all of them serve: they have no noise.
+    Where the theorem asks for more rows than there are, all rows are used: they have no noise.
     """
     settings = plan_for(problem, "stocbio", epsilon).settings
     batch = {role: AtMost(size) for role, size in settings["batch"].items()}
@@ -50,8 +50,8 @@ def stocbio(problem: Problem, epsilon: float) -> StocBiO:
 def plan_for(problem: Problem, algorithm: str, epsilon: float) -> Plan:
     """`plan` with the constants and the distances at the problem's start.
 
-    The inner problem and the linear system are solved at x0. Φ(x0) takes the place of
-    Φ(x0) − inf Φ: right for an f that cannot be negative, as losses are.
+    The inner problem and the linear system are solved at x0. Φ(x0) stands in for Φ(x0) − inf Φ,
+    which it bounds if f cannot be negative.
 
     Args:
         problem: the problem.
