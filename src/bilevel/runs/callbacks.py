@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
+from bilevel.discovery import import_extra
 from bilevel.runs.minimize import Progress
 
 
-class Block(ABC):
-    """A callback that is open inside a `with` block."""
-
-    def __enter__(self) -> Self:
-        self.open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close(error)
-
-    @abstractmethod
-    def open(self) -> None:
-        """Get ready for the first step."""
-
-    @abstractmethod
-    def close(self, error: BaseException | None) -> None:
-        """Release what is open; the error is what ended the block, None if nothing did."""
-
-
-class ProgressBar(Block):
-    """A bar with the outer value, the hypergradient's norm and the time that is left.
+class ProgressBar(AbstractContextManager["ProgressBar"]):
+    """A progress bar with the outer value, the hypergradient's norm and the remaining time.
 
     Use it as a context manager, so that the terminal is left tidy whatever happens:
 
@@ -45,26 +21,17 @@ class ProgressBar(Block):
     """
 
     def __init__(self, title: str = "minimising", console: Any = None) -> None:
-        try:
-            # Only here: rich is an extra, and `minimize` works without it.
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
-        except ImportError as error:
-            raise ImportError('the progress bar needs rich: pip install "bilevel[cli]"') from error
-        self._bar = Bar(
-            TextColumn(title),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=console,
-        )
+        rich = import_extra("rich.progress", "the progress bar needs rich", "cli")
+        counts = rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn()
+        note = rich.TextColumn("{task.fields[note]}")
+        self._bar = rich.Progress(rich.TextColumn(title), *counts, note, console=console)
         self._task = self._bar.add_task(title, total=None, note="")
 
-    def open(self) -> None:
+    def __enter__(self) -> Self:
         self._bar.start()
+        return self
 
-    def close(self, error: BaseException | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:  # a run that stopped early is complete
             done = self._bar.tasks[0].completed
             self._bar.update(self._task, total=done)

@@ -1,4 +1,4 @@
-"""Which method runs when none is named, or one without a number; and why."""
+"""Which method runs if none is named, or one without settings; and why."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bilevel.algorithms.paced_saba import PacedSABA
 from bilevel.algorithms.registry import named, registry
 from bilevel.problem.problem import Problem
 
-_MANY = 400  # rows: as many as the first sample has
-_VERY_MANY = 20_000  # rows, from which on what is compiled soon pays
+_MANY = 400  # rows: the size of the first sample
+_VERY_MANY = 20_000  # rows from which on compiling pays off quickly
 # Without numbers these stand for the quasi-Newton form of the same differentiation.
 _WITHOUT_NUMBERS = {"aid-bio": "aid-qn", "hoag": "aid-qn"}
 
 
 class Choice(NamedTuple):
-    """A method, and why it is taken."""
+    """A method, and why it was chosen."""
 
     method: Algorithm
     why: str
@@ -29,14 +29,14 @@ class Choice(NamedTuple):
 def chosen(problem: Problem, algorithm: Algorithm | None = None) -> Algorithm:
     """The method that `minimize(problem, algorithm)` runs.
 
-    With no method given: `AnchoredAID` for sums of 400 rows or more, else `AIDQN`; and from 20,000
-    rows on compiled stretches of SABA first (`bilevel.algorithms.paced_saba`), where the model is a
-    linear one of one column, with dense rows, whose penalties x holds. `AIDBiO()`
-    and `HOAG()` without a single number are `AIDQN()`. Any other method of the library without a
-    number takes its own steps with sizes that are measured, in chapters that Φ judges
-    (`bilevel.algorithms.judged`). Where Φ cannot be compared from step to step, since the steps
-    have tasks of their own or rows come as a stream, a method is taken as it is; by default
-    `AIDBiO()` as a double loop for tasks, and `StocBiO()` for streams.
+    If no method is given: `AnchoredAID` for sums of 400 rows or more, else `AIDQN`; from 20,000
+    rows on, compiled stretches of SABA come first (`bilevel.algorithms.paced_saba`), if the model
+    is linear with one column and dense rows, and x holds its penalties. `AIDBiO()` and `HOAG()`
+    without any setting stand for `AIDQN()`. Any other method of the library without settings takes
+    its own steps with measured sizes, in chapters judged by Φ (`bilevel.algorithms.judged`). Where
+    Φ cannot be compared between steps, because each step has its own tasks or rows come as a
+    stream, a method is used as it is; by default `AIDBiO()` as a double loop for tasks, and
+    `StocBiO()` for streams.
 
     Example:
         >>> import torch, bilevel

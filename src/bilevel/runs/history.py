@@ -1,4 +1,4 @@
-"""What a run writes down of each outer step."""
+"""What a run records of each outer step."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class HistoryRecord(Record):
     Args:
         step: its number, from 1.
         seconds: since the start, without evaluation, metrics and callbacks.
-        outer_value: f(x, y) on all rows after the step; None where it was not evaluated.
-        hypergradient_norm: of the estimate that the step was made with; where x is constrained,
-            its projected form.
+        outer_value: f(x, y) on all rows after the step; None if it was not evaluated.
+        hypergradient_norm: of the estimate that the step used; if x is constrained, its projected
+            form.
         metrics: the user's own, evaluated after the step.
-        counts: since the start.
+        counts: of oracle calls since the start.
         report: how the step's solves went, by name: "inner_status", "linear_steps" and so on.
     """
 
@@ -46,19 +46,19 @@ def in_words(report: Report) -> dict[str, str | int | float | None]:
 
 
 def record_of(step: int, seconds: float, report: Report, counts: Counts) -> HistoryRecord:
-    """What a step has to say, without what is evaluated."""
+    """The record of a step, without evaluations."""
     return HistoryRecord(step, seconds, None, report.norm, {}, counts, in_words(report))
 
 
 @dataclass(frozen=True)
 class Past:
-    """What lies behind a run that is to continue: give it to `minimize(..., after=...)`.
+    """The past of a run that is to continue: give it to `minimize(..., after=...)`.
 
     Args:
-        state: where it stands.
+        state: the current state.
         seconds: how long the steps took.
-        counts: what they asked of the oracle.
-        history: a record for each of them.
+        counts: of their oracle calls.
+        history: a record for each step.
     """
 
     state: State
@@ -68,7 +68,7 @@ class Past:
 
 
 def check_fit(problem: Problem, state: State) -> None:
-    """Raise ValueError unless the state may be one of this problem's."""
+    """Raise ValueError unless the state fits the problem."""
     sizes, fit = [len(state.x), len(state.y)], [len(problem.x0), len(problem.y0)]
     if sizes != fit:
         raise ValueError(

@@ -12,7 +12,7 @@ from bilevel.runs.status import EARLY, GROWN, Status
 
 @dataclass(frozen=True)
 class Limits:
-    """When a run ends at the latest."""
+    """The limits of a run."""
 
     steps: int
     tol: float | None
@@ -25,33 +25,33 @@ class Limits:
                 positive(name, limit)
 
     def is_met(self, record: HistoryRecord) -> bool:
-        """Whether the estimate of a step is as small as asked."""
+        """Whether the estimate of a step is within the tolerance."""
         return self.tol is not None and record.hypergradient_norm <= self.tol
 
     def is_worth_a_look(self, history: Sequence[HistoryRecord]) -> bool:
-        """Whether to look closely: at the first small estimate, then the second, fourth, eighth...
+        """Whether to verify: at the first small estimate, then the second, fourth, eighth...
 
-        A function of the history alone, so that a resumed run looks where the unbroken one does.
+        A function of the history alone, so that a resumed run verifies at the same steps.
         """
         if not history or not self.is_met(history[-1]):
             return False
         small = sum(self.is_met(record) for record in history)
-        # A power of two. A look may cost as much as many steps: their number grows as a logarithm.
+        # A power of two: a look may cost as much as many steps, so their number grows slowly.
         return small & (small - 1) == 0
 
     def reached(self, past: Past) -> Status | None:
-        """Which limit ends the run now, if one does."""
+        """Which limit ends the run now, if any."""
         if self.seconds is not None and past.seconds >= self.seconds:
             return Status.TIME_LIMIT
         return Status.STEP_LIMIT if past.state.step >= self.steps else None
 
 
 def divergence(history: Sequence[HistoryRecord]) -> str:
-    """In a sentence, how numbers blow up while they are still finite; empty if they do not.
+    """A sentence on how the iterates blow up while still finite; empty if they do not.
 
-    The last norm is a million times what the first steps had, and f, where it was evaluated, has
-    risen above its first value. A start at the solution is not mistaken for divergence: its noise
-    shows in the first norms already.
+    The last norm is a million times those of the first steps, and f, if it was evaluated, has risen
+    above its first value. A start at the solution is not mistaken for divergence: its noise already
+    shows in the first norms.
     """
     if len(history) <= EARLY:
         return ""

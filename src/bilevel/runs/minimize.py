@@ -13,8 +13,7 @@ from bilevel.algorithms.contract import Algorithm, State
 from bilevel.arguments import instance, natural, non_negative, positive_integer
 from bilevel.problem.identity.words import words_of
 from bilevel.problem.problem import Problem
-from bilevel.runs.agreement import check_agreement
-from bilevel.runs.checkpoints.identity import identity_of_run
+from bilevel.runs.checkpoints.identity import check_agreement, identity_of_run
 from bilevel.runs.checkpoints.keeper import keeper_in
 from bilevel.runs.checkpoints.saved import Saved
 from bilevel.runs.choice import choice
@@ -47,35 +46,35 @@ def minimize(
 
     Args:
         problem: the two losses, their data and the start.
-        algorithm: one of `bilevel.algorithms`; None takes the one that `bilevel.chosen` names for
-            the problem, which needs no number.
-        steps: K, the number of outer steps in all.
+        algorithm: one of `bilevel.algorithms`; None takes the one that `bilevel.chosen` selects
+            for the problem, which needs no settings.
+        steps: K, the total number of outer steps.
         seed: of all random choices. The same seed gives the same bits.
         callbacks: called with a `Progress` after each outer step; one that returns True ends the
             run.
         metrics: functions of x and y by name, for the history.
-        tol: stop when the hypergradient's norm is at most this. When the estimate says so, the
-            solves are repeated accurately at that x, and the run ends as converged if they agree;
-            else it goes on, or ends as doubtful, with the reason.
-        seconds: stop when the steps have taken this long, evaluation excluded. The clock is looked
-            at before each call of the oracle: a step that is too slow is broken off, and the run
-            stands where it stood before it.
+        tol: stop when the hypergradient's norm is at most this. When the estimate is that small,
+            accurate solves are made at that x, and the run ends as converged if they agree;
+            otherwise it continues, or ends as doubtful, with the reason.
+        seconds: stop when the steps have taken this long, evaluation excluded. The clock is checked
+            before each oracle call: a step that takes too long is abandoned, and the run ends in
+            the state before it.
         evaluate_every: n evaluates f and the metrics at every n-th step, and at the last. By
-            default every step, or for many outer rows without a closed form so seldom that it
-            takes about a tenth of the work; elsewhere `outer_value` is None. From 20 on, methods in
-            array code (SOBA, SABA, ...) take the steps in between in one go, where there are no
-            callbacks: the history then has the evaluated steps alone, and `tol` is compared there.
+            default at every step; for many outer rows without a closed form, only so often that it
+            takes about a tenth of the work. At other steps `outer_value` is None. From 20 on,
+            methods in array code (SOBA, SABA, ...) take the steps in between in one go if there are
+            no callbacks: the history then has only the evaluated steps, where `tol` is compared.
         state: continue from the state of an earlier run (`result.state`), with the same seed. The
             history, the counts and the seconds start again from zero.
-        after: continue an earlier run (`result.past`), with the same seed. The history, the
-            counts and the seconds continue, too.
+        after: continue an earlier run (`result.past`), with the same seed; its history, counts and
+            seconds continue, too.
         checkpoint: a folder. If it holds an interrupted run, that run is resumed, and ends with
-            the same bits as if it had never stopped; one that has ended returns its result at
-            once, or continues if the limits (steps, tol, seconds) now allow it. See "Long and large
+            the same bits as if it had never stopped; a finished run returns its result at once,
+            or continues if the limits (steps, tol, seconds) now allow it. See "Long and large
             runs" in the README.
         checkpoint_every: seconds between two checkpoints; 0 writes one after each step.
-        clock: what tells the seconds. `time.process_time` counts those of the processor, on all
-            threads: other programs on the machine then do not matter.
+        clock: gives the time in seconds. `time.process_time` counts processor time on all threads,
+            so that other programs on the machine do not matter.
 
     Raises:
         UserError: the checkpoint folder cannot be written to, is in use, or holds another run;
@@ -137,7 +136,7 @@ def minimize(
     if problem.peers.size > 1:
         limits = {"steps": steps, "tol": tol, "seconds": seconds, "checkpoint": bool(checkpoint)}
         check_agreement(problem.peers, {**identity(), **words_of(limits)})
-    # One process reads and writes the folder, and tells the others what it has found.
+    # One process reads and writes the folder, and tells the others what it found.
     peers = problem.peers
     with keeper_in(checkpoint if peers.leads else None, checkpoint_every, identity) as keeper:
         saved = keeper.begin(fresh)
@@ -153,8 +152,8 @@ def minimize(
             try:
                 status = run.advance()
             except BaseException:
-                # Of a user's code, or Ctrl-C: what was done before this step is kept.
-                with suppress(Exception):  # the first error is the one to tell
+                # Raised by the user's code, or Ctrl-C: keep what was done before this step.
+                with suppress(Exception):  # the first error is the one that matters
                     keeper.keep(run.before())
                 raise
             # Also at the end, so that a second call gives the result at once.

@@ -1,4 +1,4 @@
-"""One inner solution, one hypergradient: the parts of a run, by themselves."""
+"""A single inner solution or hypergradient: the parts of a run on their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
 from bilevel.solvers.inner.newton_cg import NewtonCG
 from bilevel.solvers.linear.cg import if_known
 
-# Learned penalties of e^50 stand beside small ones: without their diagonal CG would stall.
+# Learned penalties may be as large as e^50 beside small ones: CG needs their diagonal.
 _NEWTON = NewtonCG(preconditioner=if_known)
 
 
@@ -36,7 +36,7 @@ class Hypergradient(Record):
         residual: ‖∇y f − ∇²y g v‖ on all rows.
         inner_gradient_norm: ‖∇y g(x, y)‖ on all rows; zero at the exact inner solution.
         status: how the linear solve ended.
-        counts: what the estimate cost, without these diagnostics.
+        counts: of the oracle calls for the estimate, without these diagnostics.
     """
 
     value: Variables
@@ -81,7 +81,7 @@ def solve_inner(
     start = problem.y0.clone() if y is None else problem.y_structure.point(y)
     with problem.untouched(seed):
         found = (inner or _NEWTON).solve(oracle, flat, start, oracle.streams(0))
-        # On all rows, whatever batches the solver has drawn.
+        # On all rows, whatever batches the solver drew.
         size = norm(oracle.inner(flat, found.y).gradient())
     return Inner(problem.y_structure.unflatten(found.y), size, str(found.status), found.steps)
 
@@ -118,7 +118,7 @@ def hypergradient(
     flat_x, flat_y = problem.x_structure.point(x), problem.y_structure.point(y)
     with problem.untouched(seed):
         estimate = _estimate(oracle, flat_x, flat_y, method or AID(), inner)
-        # Before the diagnostics below, which are no part of the estimate.
+        # Before the diagnostics below, which are not part of the estimate.
         counts = views.counts
         measured = Differenced(oracle) if isinstance(method, FiniteDifferences) else oracle
         residual, inner_gradient_norm = _diagnose(measured, flat_x, estimate)
@@ -143,7 +143,7 @@ def _estimate(
 
 
 def estimate_at(oracle: Oracle, x: Tensor, y: Tensor, method: Differentiation) -> Estimate:
-    """∇Φ(x), with y as it is."""
+    """An estimate of ∇Φ(x) at the given y."""
     if isinstance(method, FiniteDifferences):
         return estimate_at(Differenced(oracle), x, y, method.method)
     # Implicit methods take any y as it is; only the others need steps to differentiate.

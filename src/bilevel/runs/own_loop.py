@@ -1,4 +1,4 @@
-"""Implicit gradients in a program of one's own: where it would call `loss.backward()`."""
+"""Implicit gradients in the user's own program, in place of `loss.backward()`."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def backward(
     y: Sequence[Tensor],
     method: AID | FiniteDifferences | None = None,
 ) -> Tensor:
-    """Add ∇x f − ∇x∇y g v, with ∇²y g v = ∇y f, to the `.grad` of each x; y counts as solved.
+    """Add ∇x f − ∇x∇y g v, with ∇²y g v = ∇y f, to the `.grad` of each x, taking y as solved.
 
-    Model, optimiser, schedule and logging stay the caller's. Both losses are called once; a loss
-    that draws random numbers keeps what it drew for all products.
+    Model, optimiser, schedule and logging stay with the caller. Both losses are called once; what
+    a loss draws at random stays the same for all products.
 
     Args:
-        outer_loss, inner_loss: f and g, functions of no argument.
+        outer_loss, inner_loss: f and g, as functions without arguments.
         x, y: the tensors that they use, such as a list of parameters.
         method: how v is found: `AID(bilevel.linear.CG(20))` by default; with Neumann(K, lr) or
-            Nystrom(rank) in the place of CG, or within
-            `bilevel.hypergradients.FiniteDifferences`, which moves the numbers of y by a little
-            and puts them back: with `AID(bilevel.linear.Identity(lr))` inside it is DARTS.
+            Nystrom(rank) in place of CG, or inside `bilevel.hypergradients.FiniteDifferences`,
+            which perturbs the values of y and restores them: around
+            `AID(bilevel.linear.Identity(lr))` it is DARTS.
 
     Returns:
         f, detached.
@@ -86,8 +86,8 @@ def argmin(
     """y*(x) = argmin_y inner(x, y) with an implicit gradient to x, for use in any torch program.
 
     The gradient can be differentiated again, so that argmins can be nested, and `torch.func.vmap`
-    over x solves a batch of problems as one. All that is to have a derivative must come in by x:
-    what `inner` closes over has none. An inexact y costs accuracy in the gradient.
+    over x solves a batch of problems as one. Everything to be differentiated must be in x: what
+    `inner` closes over has no derivative. An inexact y makes the gradient inexact.
 
     Args:
         inner: a loss of x and y, strongly convex in y.
@@ -114,7 +114,7 @@ def argmin(
         return inner(of_x.build(parts), of_y.build(of_y.views(y)))
 
     def minimise(loss: Callable[..., Tensor], y: Tensor, parts: Sequence[Tensor]) -> Tensor:
-        # In the shape of y: of a batch of problems it has a row for each.
+        # In the shape of y, which has a row for each problem of a batch.
         problem = Problem(
             lambda x, y: loss(y, *x), lambda x, y: loss(y, *x), tuple(parts), y.detach()
         )
@@ -128,7 +128,7 @@ def argmin(
 
 
 class _Products(Hessian):
-    """H by its products alone."""
+    """H, known only by its products."""
 
     def __init__(self, product: Callable[[Tensor], Tensor], size: int) -> None:
         self._product, self.size, self.streams = product, size, Streams(0, 0, None, None)

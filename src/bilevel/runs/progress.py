@@ -18,9 +18,9 @@ class Progress:
 
     Args:
         record: the step's record.
-        steps: how many steps the run will take at most.
+        steps: the largest number of steps that the run will take.
         x, y: copies of the variables, in the user's structures.
-        state: all of it, copied: working on it in place moves nothing.
+        state: a copy of the whole state: changing it has no effect on the run.
     """
 
     record: HistoryRecord
@@ -34,7 +34,7 @@ Callback = Callable[[Progress], bool | None]
 
 
 class StatefulCallback(ABC):
-    """A callback with a memory, which is kept in checkpoints and restored when a run is resumed.
+    """A callback with a memory, which checkpoints keep and a resumed run restores.
 
     Example:
         >>> class Lowest(StatefulCallback):
@@ -54,7 +54,7 @@ class StatefulCallback(ABC):
 
     @abstractmethod
     def memory(self) -> dict[str, Any]:
-        """All that was learned from the steps: numbers, text, tensors, and lists and dicts."""
+        """What was learned from the steps: numbers, text, tensors, and lists and dicts of them."""
 
     @abstractmethod
     def remember(self, memory: dict[str, Any]) -> None:
@@ -62,5 +62,5 @@ class StatefulCallback(ABC):
 
 
 def says_stop(answer: Any) -> bool:
-    """True in any of its forms: numpy's, a tensor's, 1."""
+    """Whether a callback's answer is true in any form: numpy's, a tensor, 1."""
     return answer is not None and bool(answer)

@@ -1,4 +1,4 @@
-"""What a run gives back."""
+"""What a run returns."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from bilevel.runs.status import Status as Status
 
 @dataclass(frozen=True)
 class Result(Record):
-    """The end of a run.
+    """The outcome of a run.
 
     Args:
-        x, y: in the user's structures, detached; of a module, its variables by name. Of a run that
-            converged, the x whose hypergradient was found small, and y at that x; of one that
+        x, y: in the user's structures, detached; for a module, its variables by name. If the run
+            converged, the x whose hypergradient was verified to be small, and y at that x; if it
             diverged, the best point that was seen, at worst the start.
         status: how the run ended.
-        message: the same in a sentence, with what to try.
+        message: the same in a sentence, with advice.
         history: a record for each outer step.
-        counts: what all steps asked of the oracle.
+        counts: of the oracle calls of all steps.
         seconds: how long all steps took, without evaluation, metrics and callbacks.
-        state: where the run stands, and can continue from.
+        state: the last state, from which the run can continue.
         problem: what was solved.
         chosen: which method ran, and why: `bilevel.recommend` says the same beforehand.
     """
@@ -61,7 +61,7 @@ class Result(Record):
             >>> bool(second.x == whole.x), len(second.history), second.counts == whole.counts
             (True, 5, True)
         """
-        # Without those of a step that diverged: a run goes on from its last good step.
+        # Without those of a step that diverged: a run continues from its last good step.
         counts = self.history[-1].counts if self.history else self.counts
         return Past(self.state, self.seconds, counts, self.history)
 

@@ -1,4 +1,4 @@
-"""A run: where it stands, and one step of it."""
+"""A run: its current state, and how it takes a step."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from bilevel.oracles.views import Views
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
 from bilevel.runs.checkpoints.saved import Best, Ending, Saved
-from bilevel.runs.evaluation import Evaluations
+from bilevel.runs.evaluation import Evaluations, Pace
 from bilevel.runs.history import Past, check_fit, record_of
 from bilevel.runs.limits import Limits, divergence
-from bilevel.runs.pace import Pace
 from bilevel.runs.progress import Callback, Progress, StatefulCallback, says_stop
 from bilevel.runs.result import Result
 from bilevel.runs.status import BROKEN_OFF, NOT_CONVEX, UNSEEN, Status, describe, not_finite
@@ -35,7 +34,7 @@ _NEAR = 10  # times the tolerance: beyond this it is a bias, which further steps
 
 @dataclass(kw_only=True)
 class Run:
-    """A run: what it is, and where it stands."""
+    """A run: its settings and its current state."""
 
     problem: Problem
     algorithm: Algorithm
@@ -55,13 +54,13 @@ class Run:
         self._watch = watch = Stopwatch(self.clock, self.limits.seconds, self.problem.peers)
         self._views = Views(self.problem, self.seed, watch=watch.watcher)
         self._evaluations = Evaluations(self.evaluate_every, self._views.oracle)
-        # Of several processes, one may have the callbacks, which need each step.
+        # Callbacks need each step; of several processes, only one may have them.
         single = self.callbacks or self.problem.tasks or self.problem.peers.size > 1
         by_steps = single or not self.algorithm.stretches
         self._pace = None if by_steps else Pace.between(self.evaluate_every, watch)
 
     def settings(self) -> dict[str, Any]:
-        """What decides the steps and the history, besides the problem and the algorithm."""
+        """What determines the steps and the history, besides the problem and the algorithm."""
         return {
             "seed": self.seed,
             "evaluate_every": self.evaluate_every or 1,
@@ -70,21 +69,21 @@ class Run:
         }
 
     def start(self) -> Past:
-        """Before the first step."""
+        """The state before the first step."""
         x0, y0 = self.problem.x0, self.problem.y0
         with self.problem.untouched(self.seed):
             state = self.algorithm.init(self._views.at(0).whole, x0, y0)
         return Past(state, counts=self._views.counts)
 
     def memories(self) -> tuple[dict[str, Any], ...]:
-        """What the callbacks remember, in their order."""
+        """The memories of the callbacks, in order."""
         return tuple(callback.memory() for callback in self._stateful)
 
     def go_on(self, saved: Saved, start: State) -> Status | None:
-        """Resume where a run from this start was saved; how it ended, or None if it goes on."""
+        """Resume a run from what was saved; return how it ended, or None if it continues."""
         past, self._start = saved.past, start
         check_fit(self.problem, past.state)
-        # The run writes into its tables, but not into those of the state that it was given.
+        # The run writes into its tables, but not into those of the given state.
         self._state = past.state.with_own_tables()
         self._watch.spent, self._history = past.seconds, list(past.history)
         self._counts = past.counts
@@ -94,7 +93,7 @@ class Run:
             callback.remember(memory)
         self._mark()
         status, end = self.limits.reached(past), saved.ending
-        # A run that is called again with wider limits goes on; otherwise its ending stands.
+        # With wider limits a run continues; otherwise its ending stands.
         if end is not None and end.stands(self.limits.tol, status):
             self._ending = end
             return end.status
@@ -105,7 +104,7 @@ class Run:
         return status
 
     def before(self) -> Saved:
-        """What goes on from before the step that was broken off, by an error or Ctrl-C."""
+        """The run before the step that an error or Ctrl-C has interrupted."""
         marked, state = self._marked, self._marked.past.state.with_own_tables()
         for write in self._overwritten:
             state.tables[write.table][write.rows] = write.values
@@ -114,16 +113,16 @@ class Run:
         return replace(marked, past=past)
 
     def saved(self, status: Status | None = None) -> Saved:
-        """What goes on from here, or how it has ended."""
+        """The run as it is now, with its ending if it has ended."""
         past = self._past()
-        # A step that diverged has no record, but what it asked for was paid.
+        # A step that diverged has no record, but its oracle calls count.
         counts = self._views.counts if status is Status.DIVERGED else past.counts
         ending = self._ending or (None if status is None else Ending(status))
         return Saved(replace(past, counts=counts), self.memories(), ending, self._best)
 
     def advance(self) -> Status | None:
-        """One step, its record and its callbacks; how the run has ended, if it has."""
-        # Before the step: a request that comes during one waits until all of it is done.
+        """Take a step, record it, and call the callbacks; return how the run ended, if it did."""
+        # Before the step: a request during a step waits until it is done.
         if self.problem.peers.any(interruption.current().requested):
             return Status.INTERRUPTED
         self._mark()
@@ -134,16 +133,16 @@ class Run:
             return self._broken_off()
         if taken is None:
             return self._diverged(not_finite(self._state.step + 1, self.problem, self._lost))
-        # All of them, whatever the first says: each must see every step.
+        # All of them, whatever the first returns: each must see every step.
         answers = [callback(self._progress()) for callback in self.callbacks]
         return self._status(*taken, any(says_stop(answer) for answer in answers))
 
     def result(self, status: Status) -> Result:
-        """What the run gives back."""
+        """What the run returns."""
         problem, ending, steps = self.problem, self._ending or Ending(status), self._state.step
         x, y = ending.point or (self._state.x, self._state.y)
         return Result(
-            # Copies: the state stays as it is, whatever is done with x and y.
+            # Copies: the state stays the same, whatever is done to x and y.
             x=problem.x_structure.unflatten(x.clone()),
             y=problem.y_structure.unflatten(y.clone()),
             status=status,
@@ -156,7 +155,7 @@ class Run:
         )
 
     def _status(self, x: Tensor, report: Report, stop: bool) -> Status | None:
-        """How the step that was just taken, from x, ends the run, if it does."""
+        """How the step just taken from x ends the run, if it does."""
         if self.problem.peers.any(stop):
             return Status.STOPPED
         if not self._history or self._history[-1].step < self._state.step:
@@ -172,13 +171,13 @@ class Run:
         return status
 
     def _amid_a_stretch(self, report: Report) -> Status | None:
-        """There only the clock may end a run; its last step then has a record."""
+        """Within a stretch only the clock can end the run; its last step then gets a record."""
         if (status := self.limits.reached(past := self._past())) is not None:
             self._history.append(record_of(past.state.step, past.seconds, report, past.counts))
         return status
 
     def _broken_off(self) -> Status:
-        """Out of time inside a step: the run stands where it stood before it."""
+        """Out of time during a step: the run ends in the state before it."""
         self._views.count_from(self._marked.past.counts)
         note, state = BROKEN_OFF.format(step=self._state.step + 1), self._state
         with suppress(OutOfTimeError), self._aside(state.step) as oracle:
@@ -187,7 +186,7 @@ class Run:
         return Status.TIME_LIMIT
 
     def _diverged(self, how: str) -> Status:
-        """The end is the best point that was seen, unless the start is better still."""
+        """The run ends at the best point that was seen, unless the start is better."""
         k, start, best = self._state.step, self._start, self._best
         point = start.x, start.y
         if best is not None:
@@ -201,12 +200,12 @@ class Run:
 
     @contextmanager
     def _aside(self, k: int) -> Iterator[Oracle]:
-        """What step k sees, for what is no part of the method; OutOfTimeError if it is too slow."""
+        """The oracle of step k for work outside the method, which may raise OutOfTimeError."""
         with self.problem.untouched(self.seed, k, self._state.buffers), self._watch.aside():
             yield self._views.bare(k)
 
     def _look(self, x: Tensor, noisy: bool, last: bool) -> Status | None:
-        """Whether x is what was asked for: verified, doubted, or None to go on and see."""
+        """Whether x meets the tolerance: converged, doubtful, or None to continue."""
         tol, y = self.limits.tol, self._state.y
         k = self._state.step - 1  # the step just taken: its tasks, and its schedules
         assert tol is not None
@@ -221,7 +220,7 @@ class Run:
         if not seen.doubt:
             self._ending = Ending(Status.CONVERGED, tol, (x, seen.y))
             return Status.CONVERGED
-        # A noisy or slightly wrong estimate may still get there; a biased one will not.
+        # A noisy or slightly inaccurate estimate may still get there; a biased one will not.
         biased = not noisy and seen.norm > _NEAR * tol
         for_good = biased or not math.isfinite(seen.norm)
         if last or for_good:
@@ -230,7 +229,7 @@ class Run:
         return None
 
     def _taken(self, count: int) -> tuple[Tensor, Report] | None:
-        """So many steps, and the x of the last; None, and nothing kept, if not all are finite."""
+        """Take `count` steps; return the x before the last, or None if one is not finite."""
         with self.problem.untouched(self.seed, self._state.step, self._state.buffers):
             view = self._views.at(self._state.step)
             with self._watch.step():
@@ -239,14 +238,14 @@ class Run:
                 else:
                     state, report, x = self.algorithm.stretch(view.whole, self._state, count)
             state = replace(state, buffers=self.problem.buffers_now())
-            # The state before the step is untouched: one that is not finite is simply not taken.
+            # The previous state is untouched: a state that is not finite is simply dropped.
             finite = state.is_finite() and math.isfinite(report.norm)
             if not finite or not self._note(view.whole, x, state, report):
-                if count > 1:  # which are tried again, fewer at a time: one alone is paid for
+                if count > 1:  # they are retried, fewer at a time: a single step counts
                     self._views.count_from(self._counts)
                 self._lost = report
                 return None
-        for write in report.writes:  # accepted: now the tables may change
+        for write in report.writes:  # the step is accepted: now the tables may change
             table = state.tables[write.table]
             self._overwritten.append(replace(write, values=table[write.rows].clone()))
             table[write.rows] = write.values
@@ -254,19 +253,19 @@ class Run:
         return x, report
 
     def _note(self, seen: Oracle, x: Tensor, state: State, report: Report) -> bool:
-        """Write a record, unless it is amid a stretch; False if the outer value is not finite."""
+        """Record the step, unless within a stretch; False if the outer value is not finite."""
         due = (regular := self._is_due(state.step)) or state.step == self.limits.steps
         if self._pace is not None and not due:
             return True
         value, metrics = None, {}
         if due:
-            value = float(seen.outer(state.x, state.y).value())  # on the rows that the step saw
+            value = float(seen.outer(state.x, state.y).value())  # on the rows of the step
             if not math.isfinite(value):
                 return False
             better = self._best is None or value < self._best.value
-            if better and regular:  # a longer run would not evaluate this last one
+            if better and regular:  # a longer run would not evaluate here
                 self._best = Best(value, x, state.y)  # y belongs to the x before the step
-        if due and self.metrics:  # copies, which a metric may work on in place
+        if due and self.metrics:  # copies, which a metric may modify
             at = self.problem.modules(state.x, state.y, state.buffers)
             metrics = {name: float(metric(*at)) for name, metric in self.metrics.items()}
         record = record_of(state.step, self._watch.spent, report, self._views.counts)
@@ -277,19 +276,19 @@ class Run:
         return self._evaluations.is_due(step, self._history)
 
     def _forget_end(self) -> None:
-        """What was evaluated because it was the last step is not in the history of a longer run."""
+        """Drop what was evaluated only at the last step: the history of a longer run lacks it."""
         if self._history and not self._is_due(self._history[-1].step):
             last = self._history.pop()
             if self._pace is None:  # a stretch has no record of that step at all
                 self._history.append(replace(last, outer_value=None, metrics={}))
 
     def _past(self) -> Past:
-        # As of the last step that was accepted: one that is broken off does not count.
+        # As of the last accepted step: one that was interrupted does not count.
         return Past(self._state, self._watch.spent, self._counts, self._history)
 
     def _mark(self) -> None:
-        """Remember where the run stands, in case that the next step is broken off."""
-        # Copies, where it is to be kept: a callback may work on what it remembers in place.
+        """Remember the current state, in case the next step is interrupted."""
+        # Copies, if there are checkpoints: a callback may modify its memory in place.
         memories = copy.deepcopy(self.memories()) if self.is_kept else ()
         self._marked = Saved(replace(self._past(), history=()), memories, None, self._best)
         self._overwritten: list[Write] = []

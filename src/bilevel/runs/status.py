@@ -11,17 +11,17 @@ from bilevel.algorithms.contract import Report
 from bilevel.problem.problem import Problem
 from bilevel.runs.history import HistoryRecord
 
-EARLY = 10  # steps whose norms define what is usual
-GROWN = 1e6  # growth beyond that by this factor is divergence, or a fall without an end
+EARLY = 10  # steps whose norms count as usual
+GROWN = 1e6  # growth by this factor is divergence, or an unbounded descent
 
 
 class Status(StrEnum):
     """How a run ended.
 
-    `CONVERGED` is a promise: the x that is returned was looked at with accurate solves, and its
-    hypergradient is as small as asked. `DOUBTFUL` says that the estimate was small enough, but
-    that look did not confirm it. `STALLED` says that the method finds no lower Φ any more: x is
-    as good as its solves and the precision allow, which may be a solution or not.
+    `CONVERGED` is a promise: accurate solves at the returned x confirmed that its hypergradient is
+    as small as requested. `DOUBTFUL` means that the estimate was small enough, but accurate solves
+    did not confirm it. `STALLED` means that the method finds no lower Φ any more: x is as good as
+    its solves and the precision allow, which may or may not be a solution.
     """
 
     CONVERGED = "converged"
@@ -85,7 +85,7 @@ ADVICE = {
 
 
 def not_finite(step: int, problem: Problem, report: Report) -> str:
-    """What to say of a step with values that are not finite."""
+    """The message on a step with values that are not finite."""
     solves = (solve.residual for solve in report.solves if solve.what == "inner")
     away = any(residual is not None and not math.isfinite(residual) for residual in solves)
     known = _RAN_AWAY * away + _AGAIN * (problem.networks is not None)
@@ -93,17 +93,13 @@ def not_finite(step: int, problem: Problem, report: Report) -> str:
 
 
 def describe(
-    status: Status,
-    history: Sequence[HistoryRecord],
-    steps: int,
-    tol: float | None,
-    note: str = "",
+    status: Status, history: Sequence[HistoryRecord], steps: int, tol: float | None, note: str = ""
 ) -> str:
     """The message of a result: what happened, and what to try."""
     size = f"{history[-1].hypergradient_norm:.3g}" if history else "not known yet"
     asked = None if tol is None else f"{tol:.3g}"
     sentence = _WHAT[status].format(norm=size, tol=asked, steps=steps)
-    # Counted over the run: one sentence for each kind, not one for each step.
+    # Counted over the run: one sentence per kind, not one per step.
     problems = Counter(
         (name.removesuffix("_status"), what)
         for record in history
@@ -119,7 +115,7 @@ def describe(
 
 
 def _falls_on(history: Sequence[HistoryRecord]) -> bool:
-    """Whether f is lower than at first where the hypergradient is steeper than ever, and by far."""
+    """Whether f has fallen while the hypergradient became far steeper than ever."""
     norms = [record.hypergradient_norm for record in history]
     values = [record.outer_value for record in history if record.outer_value is not None]
     if len(norms) <= EARLY or not values or values[-1] >= values[0]:

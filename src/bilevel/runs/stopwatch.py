@@ -1,4 +1,4 @@
-"""The seconds of a run, and a limit on them that is kept inside a step."""
+"""The time that a run takes, with a limit that also holds within a step."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from contextlib import contextmanager
 from bilevel.errors import quoted
 from bilevel.problem.peers import Peers
 
-_ASIDE = 0.1  # of the limit: so long may a look take even when the time is up
+_ASIDE = 0.1  # of the limit: what a look may take even when the time is up
 
 
 class OutOfTimeError(BaseException):
-    """The time is up: what was being computed is broken off.
+    """The time is up: the current computation is abandoned.
 
-    No Exception: a solver or a user's method that catches those must not go on.
+    Not an Exception: a solver or a user's method that catches those must not continue.
     """
 
 
 class Stopwatch:
-    """Measures steps, and breaks off what looks at it when the time is up.
+    """Measures steps, and interrupts them when the time is up.
 
     Args:
-        clock: what tells the seconds.
+        clock: gives the time in seconds.
         limit: how many there are; None is no limit.
-        peers: the slowest counts for all, and all break off at the same call.
+        peers: the slowest counts for all, and all are interrupted at the same call.
     """
 
     def __init__(self, clock: Callable[[], float], limit: float | None, peers: Peers) -> None:
@@ -36,12 +36,12 @@ class Stopwatch:
 
     @property
     def watcher(self) -> Callable[[], None] | None:
-        """`look`, for whoever works; None where no time limit asks for it."""
+        """`look`, if there is a time limit; else None."""
         return None if self._limit is None else self.look
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Inside, time is spent, broken off or not.
+        """Inside the block, time is spent, even if the step is interrupted.
 
         Raises:
             OutOfTimeError: by `look`, once the limit is passed.
@@ -57,10 +57,10 @@ class Stopwatch:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Inside, no time is spent, but there is no more of it than is left, or a tenth of all.
+        """Inside the block, no time is spent; but it may take only what is left, or a tenth of all.
 
         Raises:
-            OutOfTimeError: by `look`; all time then counts as spent.
+            OutOfTimeError: by `look`; then all time counts as spent.
         """
         limit = self._limit or 0.0
         try:
@@ -71,7 +71,7 @@ class Stopwatch:
             raise
 
     def look(self) -> None:
-        """Raise if the time is up; called between two calls of the oracle."""
+        """Raise OutOfTimeError if the time is up; called between oracle calls."""
         if self._end is not None and self._peers.any(self._clock() >= self._end):
             raise OutOfTimeError
 

@@ -1,8 +1,8 @@
-"""One accurate look at a point that a run would call stationary.
+"""An accurate look at a point that a run would call stationary.
 
 A small estimate proves little: y may be far from y*(x), a series too short, a batch lucky. So the
 inner problem is solved further and the linear system accurately, on all rows, until ∇Φ(x) has
-settled to a fraction of the tolerance; only what is small then is called converged.
+settled to within a fraction of the tolerance; only if it is small then, the run has converged.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from bilevel.solvers.linear.settled_cg import SettledCG
 
 Point = tuple[Tensor, Tensor]
 
-_ABOUT = 1.1  # times the tolerance: what "at most the tolerance" may be off by
+_ABOUT = 1.1  # times the tolerance: the slack of "at most the tolerance"
 _ROUNDS = 12
-_DROP = 1e-2  # what a round leaves of ‖∇y g‖
-_ENERGY = 1e-6  # what may be left of v's error in the energy norm, where residuals say nothing
+_DROP = 1e-2  # the factor by which a round reduces ‖∇y g‖
+_ENERGY = 1e-6  # the error of v in the energy norm, where residuals say nothing
 _PRODUCTS, _ROUNDING = 10, 1e-4  # of Lanczos; what single precision may make of a zero
 _SETTLED = 0.1  # of the tolerance: how far ∇Φ may still move
 
@@ -43,7 +43,7 @@ class Seen:
     Args:
         norm: ‖∇Φ(x)‖, or its projected form.
         y: the inner solution there.
-        doubt: why it is not to be called converged, with what to try; empty if it is.
+        doubt: why it has not converged, with advice; empty if it has.
     """
 
     norm: float
@@ -97,7 +97,7 @@ def look(oracle: Oracle, x: Tensor, y: Tensor, tol: float, size: Callable[[Tenso
 
 @dataclass(frozen=True)
 class _Careful(LinearSolver):
-    """CG as accurate as the precision allows; where that is not seen, with H itself at hand.
+    """CG as accurate as the precision allows; if that cannot be seen, with a learned H.
 
     Args:
         tol: relative, of the residual.
@@ -111,19 +111,19 @@ class _Careful(LinearSolver):
         return Cost(hv=None)
 
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
-        # A bound on the steps, as a singular system has no end.
+        # A bound on the steps: on a singular system CG would never end.
         found = CG(min(10 * len(b) + 100, 5000), self.tol, self.learned).solve(hessian, b, v0)
         if found.status is not LinearStatus.NOT_CONVERGED or not self.learned.learn(hessian, b):
             return found
-        # Beside a penalty of e^57 the residual is all rounding: the energy norm sees the rest.
+        # Next to a penalty of e^57 the residual is pure rounding: the energy norm shows the rest.
         again = SettledCG(self.tol, preconditioner=self.learned).solve(hessian, b, v0)
         error = self.learned.error(b - hessian.product(again.v), b)
         return replace(again, status=LinearStatus.CONVERGED) if error <= _ENERGY else found
 
 
 def lower(oracle: Oracle, first: Point, second: Point) -> Point:
-    """That of two points (x, y) whose Φ is lower; the first, if they are equal."""
-    # Both with y solved again and on the same rows: else they could not be compared.
+    """The point (x, y) with the lower Φ of two; the first if they are equal."""
+    # Both with y solved again and on the same rows, so that they can be compared.
     values = [_outer_value(oracle, *point) for point in (first, second)]
     return first if values[0] <= values[1] else second
 
@@ -136,8 +136,8 @@ def curves_down(oracle: Oracle, x: Tensor, y: Tensor) -> bool:
 
 
 def _outer_value(oracle: Oracle, x: Tensor, y: Tensor) -> float:
-    """Φ(x) as far as it can be found from y; infinite where it has no value."""
-    # A diverged y says nothing of Φ: the inner problem is solved from it first.
+    """Φ(x), with the inner problem solved from y; infinite if it has no value."""
+    # A diverged y says nothing about Φ: the inner problem is solved first.
     solved = _newton(Curvature()).solve(oracle, x, y, oracle.streams(0))
     value = float(oracle.outer(x, solved.y).value())
     return value if math.isfinite(value) else math.inf

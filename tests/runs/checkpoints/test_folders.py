@@ -14,7 +14,7 @@ from bilevel.durable import sealed
 from bilevel.durable.store import Store
 from bilevel.errors import UserError
 from bilevel.problem.peers import Alone
-from bilevel.runs.agreement import check_agreement
+from bilevel.runs.checkpoints.identity import check_agreement
 
 from .kept_runs import PowerFailureError, assert_same, fail_at, kept
 

@@ -1,4 +1,4 @@
-"""What a checkpoint belongs to: a run's problem, algorithm and settings, as words to compare."""
+"""What a checkpoint belongs to: a description of a run's problem, algorithm and settings."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ from typing import Any
 import torch
 
 import bilevel
+from bilevel.errors import UserError
 from bilevel.problem.identity.digests import WHOLE
 from bilevel.problem.identity.problems import identity_of_problem
-from bilevel.problem.identity.words import (
-    NOT_COMPARED,
-    VERSION,
-    without_rooms,
-    words_of,
-)
-from bilevel.problem.identity.words import (
-    Identity as Identity,
-)
+from bilevel.problem.identity.words import NOT_COMPARED, VERSION, without_rooms, words_of
+from bilevel.problem.identity.words import Identity as Identity
+from bilevel.problem.peers import Peers
 from bilevel.problem.problem import Problem
 
 _PYTHON = f"{VERSION}Python"
@@ -30,7 +25,7 @@ _THREADS = "torch's threads"
 
 
 def identity_of_settings(name: str, value: Any) -> Identity:
-    """An object's class and its settings, those of its parts among them.
+    """An object's class and its settings, including those of its parts.
 
     Example:
         >>> from bilevel.algorithms import AIDBiO
@@ -42,7 +37,7 @@ def identity_of_settings(name: str, value: Any) -> Identity:
 
 
 def identity_of_run(problem: Problem, algorithm: Any, settings: Mapping[str, Any]) -> Identity:
-    """All that a run's bits depend on."""
+    """Everything that a run's bits depend on."""
     return {
         **identity_of_problem(problem),
         **words_of({"algorithm": algorithm, **settings}),
@@ -51,14 +46,14 @@ def identity_of_run(problem: Problem, algorithm: Any, settings: Mapping[str, Any
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str], newer: bool = False) -> list[str]:
-    """What is not the same, in words.
+    """What differs, in words.
 
     Versions are left out (`other_versions`), and so is what cannot be compared.
 
     Args:
-        old, new: what was kept, and what is there.
-        newer: whether the old words come from an earlier version, whose names for some settings
-            were others: then only what both have is compared.
+        old, new: the description that was kept, and the current one.
+        newer: whether the old one comes from an earlier version, which had other names for some
+            settings: then only what both have is compared.
 
     Example:
         >>> differences({"seed": "0", "steps": "3"}, {"seed": "1", "steps": "3"})
@@ -81,12 +76,37 @@ def other_versions(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 
 
 def not_compared(identity: Mapping[str, str]) -> list[str]:
-    """What two runs may differ in, although their words are the same."""
+    """What two runs may differ in although their descriptions are equal."""
     return [
         f"{name} ({word.removeprefix(NOT_COMPARED)})"
         for name, word in identity.items()
         if word.startswith(NOT_COMPARED)
     ]
+
+
+def check_agreement(peers: Peers, mine: Identity) -> None:
+    """Raise on every process, before any work, if their problems or settings differ.
+
+    Raises:
+        UserError: it says what differs, and where.
+    """
+    leader = peers.told(mine)
+    here = differences(leader, mine)
+    # A flag for each of the leader's names, and one for names that only this process has.
+    names = list(leader)
+    rows = torch.zeros(peers.size, len(names) + 1, dtype=torch.int64)
+    changed = {text.split(" was ")[0] for text in here}
+    rows[peers.rank] = torch.tensor([*(n in changed for n in names), bool(changed - {*names})])
+    found = peers.sum(rows)
+    told = [
+        f"rank {rank} differs from rank 0 in "
+        + ", ".join(n for n, bit in zip([*names, "other parts"], row, strict=True) if bit)
+        for rank, row in enumerate(found.tolist())
+        if any(row)
+    ]
+    if told:
+        own = f" (here, on rank {peers.rank}: {'; '.join(here)})" if here else ""
+        raise UserError(f"the processes do not work on the same run: {'; '.join(told)}{own}")
 
 
 def _told(old: Mapping[str, str], new: Mapping[str, str], names: list[str]) -> list[str]:
@@ -102,14 +122,14 @@ def _is_soft(name: str) -> bool:
 
 
 def _is_skipped(name: str, words: Mapping[str, str]) -> bool:
-    """Whether it cannot be compared, or is a part of what cannot be."""
+    """Whether it, or something that it is part of, cannot be compared."""
     steps = name.split(".")
     places = (".".join(steps[: i + 1]) for i in range(len(steps)))
     return any(words.get(place, "").startswith(NOT_COMPARED) for place in places)
 
 
 def _machine() -> Identity:
-    """On what the last digits depend, although the run is the same."""
+    """What the last digits depend on although the run is the same."""
     numba = metadata.version("numba") if importlib.util.find_spec("numba") else "not there"
     return {
         _PYTHON: ".".join(platform.python_version_tuple()[:2]),
@@ -121,10 +141,10 @@ def _machine() -> Identity:
 
 
 def _of_older_formats(old: Mapping[str, str]) -> Identity:
-    """The words of formats 1 and 2 in those of today, where there are such.
+    """The descriptions of formats 1 and 2 in today's terms, as far as possible.
 
-    What was automatic in format 1 had a word for it, models were closed forms, and an update of x
-    was the name of an optimiser next to its rate.
+    In format 1, automatic settings had a word of their own, models were closed forms, and an update
+    of x was an optimiser's name beside its rate.
     """
     found = {}
     adam = old.get("algorithm.outer_optimizer") == "'adam'"

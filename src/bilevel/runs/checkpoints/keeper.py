@@ -1,4 +1,4 @@
-"""The checkpoints of `minimize`: what is in them, when they are written, whom they belong to."""
+"""The checkpoints of `minimize`: what they hold, when they are written, whose they are."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bilevel.durable.folders import named_errors
 from bilevel.durable.lock import locked
 from bilevel.durable.log import GrowingLog
 from bilevel.durable.sealed import DamagedError
@@ -23,11 +24,11 @@ from bilevel.runs.history import HistoryRecord
 
 
 class Keeper(ABC):
-    """Who keeps a run."""
+    """Keeps a run, so that it can be resumed."""
 
     @abstractmethod
     def begin(self, fresh: Saved) -> Saved:
-        """Where to go on, or the fresh start if nothing was kept."""
+        """What was kept, or the fresh start if there is nothing."""
 
     @abstractmethod
     def is_due(self) -> bool:
@@ -35,11 +36,11 @@ class Keeper(ABC):
 
     @abstractmethod
     def keep(self, saved: Saved) -> None:
-        """Keep where the run stands; a failure is a warning, and what was kept before stays."""
+        """Keep the current state; a failure is a warning, and what was kept before stays."""
 
 
 class NoKeeper(Keeper):
-    """Nothing is kept."""
+    """Keeps nothing."""
 
     def begin(self, fresh: Saved) -> Saved:
         return fresh
@@ -54,8 +55,8 @@ class NoKeeper(Keeper):
 class FolderKeeper(Keeper):
     """Checkpoints in a folder, at least `every` seconds apart.
 
-    The history grows in a file of its own. A checkpoint has a mark of how far, and the last record
-    itself: that one may still change if the run goes on.
+    The history grows in a separate file. A checkpoint has a mark of how much of it counts, and the
+    last record itself, which may still change if the run continues.
     """
 
     def __init__(self, store: Store, identity: Identity, every: float) -> None:
@@ -65,14 +66,12 @@ class FolderKeeper(Keeper):
         self._last = time.monotonic()
 
     def begin(self, fresh: Saved) -> Saved:
-        try:
+        with _named_errors(self._store.folder):
             content = self._store.load(self._read_log)
             if content is not None:
                 return self._of(content)
-            # Written before any work: it is the proof that there is a place for it.
+            # Written before any work, to prove that it can be written.
             self._write(fresh)
-        except OSError as error:
-            raise cannot_write(self._store.folder, error) from error
         return fresh
 
     def is_due(self) -> bool:
@@ -88,7 +87,7 @@ class FolderKeeper(Keeper):
                 RuntimeWarning,
                 stacklevel=3,
             )
-        # Also after a failure: a full disk must not be tried again after each step.
+        # Also after a failure: a full disk should not be tried again after each step.
         self._last = time.monotonic()
 
     def _write(self, saved: Saved) -> None:
@@ -100,7 +99,7 @@ class FolderKeeper(Keeper):
         self._store.save(past.state.step, {"identity": self._identity, "log": mark, **rest})
 
     def _read_log(self, content: Any) -> None:
-        """The records that a checkpoint has a mark of; raise DamagedError if they are not there."""
+        """Read the records that a checkpoint refers to; DamagedError if they are not intact."""
         if isinstance(content, dict) and isinstance(mark := content.get("log"), dict):
             try:
                 self._logged = records_of(self._log.read(mark))
@@ -108,13 +107,13 @@ class FolderKeeper(Keeper):
                 raise DamagedError(f"its history cannot be read: {error}") from error
 
     def _of(self, content: Any) -> Saved:
-        """What a checkpoint holds, if it is this run's."""
+        """What a checkpoint holds, if it belongs to this run."""
         try:
             self._check(content)
             saved = Saved.of(content)
         except UserError:
             raise
-        except Exception as error:  # whatever a file that something else made leads to
+        except Exception as error:  # a file by another program may lead to anything
             raise UserError(
                 f"a checkpoint in {self._store.folder} does not hold what a run keeps "
                 f"({type(error).__name__}: {error}): choose another folder, or remove its "
@@ -124,7 +123,7 @@ class FolderKeeper(Keeper):
         return replace(saved, past=replace(saved.past, history=history))
 
     def _check(self, content: dict[str, Any]) -> None:
-        """Raise if the checkpoint is another run's; warn if the bits may differ."""
+        """Raise if the checkpoint belongs to another run; warn if the bits may differ."""
         folder, kind = self._store.folder, content.get("format")
         if kind not in READABLE:
             raise UserError(f"{folder} holds {quoted(kind)}, and not {READABLE[0]!r}")
@@ -155,12 +154,12 @@ class FolderKeeper(Keeper):
 def keeper_in(
     folder: Path | str | None, every: float, identity: Callable[[], Identity]
 ) -> Iterator[Keeper]:
-    """Who keeps a run in a folder, which is this run's alone inside the block.
+    """The keeper of a run in a folder, which is locked inside the block.
 
     Args:
         folder: where; None keeps nothing.
-        every: seconds.
-        identity: gives what the run is; called only if there is a folder.
+        every: seconds between checkpoints.
+        identity: describes the run; called only if there is a folder.
 
     Raises:
         UserError: the folder cannot be written to, or another run is at work in it.
@@ -169,19 +168,15 @@ def keeper_in(
         yield NoKeeper()
         return
     place = Path(folder)
-    try:
+    with _named_errors(place):
         place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(place, error) from error
     # Two runs in one folder would overwrite each other's checkpoints.
     with locked(place):
         yield FolderKeeper(Store(place), identity(), every)
 
 
-def cannot_write(folder: Path, error: OSError) -> UserError:
-    return UserError(
-        f"cannot write checkpoints to {folder} ({error}): choose another folder, or make room"
-    )
+def _named_errors(folder: Path) -> AbstractContextManager[None]:
+    return named_errors(folder, "choose another folder, or make room", "write checkpoints")
 
 
 def _warn(text: str) -> None:

@@ -25,12 +25,12 @@ class Ending:
 
     Args:
         status: in a word.
-        tol: what was asked for, where that decided.
-        point: the x and y that were looked at, where those are not the state's.
-        note: what the look found, or how it diverged.
-        for_good: False if a limit made a doubtful run end: with a wider one it goes on.
-        unseen: whether there was no time for the look, which a longer run begins with.
-        noisy: then, whether the estimate rests on batches.
+        tol: the tolerance, if that decided.
+        point: the x and y that were verified, if they are not the state's.
+        note: what the verification found, or how the run diverged.
+        for_good: False if a limit ended a doubtful run: with a wider one it continues.
+        unseen: whether there was no time to verify: a longer run begins with that.
+        noisy: then, whether the estimate is based on batches.
     """
 
     status: Status
@@ -42,13 +42,13 @@ class Ending:
     noisy: bool = False
 
     def stands(self, tol: float | None, limit: Status | None) -> bool:
-        """Whether a run that is called again has ended so.
+        """Whether this is still the ending if the run is called again.
 
         Args:
-            tol: what is asked for now.
-            limit: the status of a limit of now that ends it in any case.
+            tol: the current tolerance.
+            limit: the status of a current limit that ends the run in any case.
         """
-        # No limit made it end, so that no wider limit can let it go on.
+        # No limit ended it, so no wider limit can continue it.
         if self.status in (Status.STOPPED, Status.DIVERGED):
             return True
         if self.status is Status.TIME_LIMIT:
@@ -67,7 +67,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class Best:
-    """The point with the lowest outer value of those that were evaluated."""
+    """The evaluated point with the lowest outer value."""
 
     value: float
     x: Tensor
@@ -76,10 +76,10 @@ class Best:
 
 @dataclass(frozen=True)
 class Saved:
-    """Where a run stands, after all that belongs to its last step was done.
+    """The state of a run after all that belongs to its last step.
 
     Args:
-        past: what lies behind it.
+        past: the state and what led to it.
         memories: of the callbacks that have one, in their order.
         ending: how the run ended; None before its end.
         best: the best point so far, for a run that diverges.
@@ -118,7 +118,7 @@ class Saved:
 
     @staticmethod
     def of(plain: dict[str, Any]) -> Saved:
-        """From plain data, of this version or of the one before."""
+        """From plain data, of this version or an earlier one."""
         if plain["format"] == _FORMAT_1:
             plain = _from_format_1(plain)
         past, ending, best = plain["past"], plain["ending"], plain["best"]
@@ -129,10 +129,7 @@ class Saved:
             raise TypeError("its state has no step and points")
         return Saved(
             Past(
-                state,
-                float(past["seconds"]),
-                Counts(**past["counts"]),
-                _records(past["history"]),
+                state, float(past["seconds"]), Counts(**past["counts"]), _records(past["history"])
             ),
             tuple(dict(memory) for memory in plain["memories"]),
             None if ending is None else Ending(**{**ending, "status": Status(ending["status"])}),
@@ -145,7 +142,7 @@ def _plain(ending: Ending) -> dict[str, Any]:
 
 
 def _from_format_1(plain: dict[str, Any]) -> dict[str, Any]:
-    """Points had fields of their own, and only x had a memory; a status was all of an ending."""
+    """There, points had separate fields, only x had a memory, and an ending was just a status."""
     old, status = plain["past"]["state"], plain["status"]
     points = {name: old[name] for name in ("x", "y", "y0", "v") if old.get(name) is not None}
     state = {
@@ -165,7 +162,7 @@ def _from_format_1(plain: dict[str, Any]) -> dict[str, Any]:
 
 
 def lines_of(history: Sequence[HistoryRecord]) -> list[str]:
-    """A record a line."""
+    """One line per record."""
     return [json.dumps({**record, "counts": [*dict(record.counts).values()]}) for record in history]
 
 

@@ -11,8 +11,8 @@ from bilevel.runs.trackers.tracker import BROKEN_OFF, Log, Settings, Values, ext
 class MLflow(Log):
     """A run in MLflow's store; see it with `mlflow ui --backend-store-uri ADDRESS`.
 
-    The run is found again by its name. One that continues writes what is not there yet; one that
-    starts over, after the last of this name has ended or with other settings, is a new one.
+    The run is found again by its name. If it continues, it writes what is missing; if it starts
+    over, after the last of this name has ended or with other settings, it is a new run.
 
     Args:
         address: of the store, as MLflow has it: "sqlite:///mlflow.db" is a file, "http://..." a
@@ -39,7 +39,7 @@ class MLflow(Log):
 
     def write(self, step: int, values: Values) -> None:
         if step <= self._last:
-            return  # the run that was killed has written it
+            return  # already written by the run that was killed
         now, metric = time.time_ns() // 10**6, self._module.entities.Metric
         kept = [metric(_key(name), value, now, step) for name, value in values.items()]
         # Synchronous: before the step's checkpoint, so that a kill leaves no gap.
@@ -54,7 +54,7 @@ class MLflow(Log):
         self._client.set_terminated(self._id, ended)
 
     def _earlier(self, place: str, step: int, settings: Settings) -> str | None:
-        """The last run of this name, if this one goes on with it."""
+        """The last run of this name, if this one continues it."""
         name = self._run.replace("'", "\\'")
         runs = self._client.search_runs(
             [place],

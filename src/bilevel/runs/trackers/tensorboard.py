@@ -10,8 +10,8 @@ from bilevel.runs.trackers.tracker import Log, Settings, Values, extra
 class TensorBoard(Log):
     """Event files in a folder; see them with `tensorboard --logdir FOLDER`.
 
-    A run that continues from step k replaces what the folder holds from k on: what came after the
-    last checkpoint is not shown twice.
+    A run that continues from step k replaces what the folder holds from k on, so that steps after
+    the last checkpoint do not appear twice.
 
     Args:
         folder: one for each run.

@@ -1,4 +1,4 @@
-"""What every tracker shares: the callback, and what a log is."""
+"""What all trackers share: the callback, and the interface of a log."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import importlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from bilevel.algorithms import Algorithm
 from bilevel.arguments import positive_integer
 from bilevel.errors import UserError
-from bilevel.runs.callbacks import Block
 from bilevel.runs.checkpoints.identity import identity_of_settings
 from bilevel.runs.progress import Progress
 from bilevel.runs.result import Result
@@ -26,7 +26,7 @@ class Log(ABC):
 
     @abstractmethod
     def begin(self, step: int, settings: Settings) -> None:
-        """Be ready for the values of this step and those after it."""
+        """Prepare for the values of this step and later ones."""
 
     @abstractmethod
     def write(self, step: int, values: Values) -> None:
@@ -37,7 +37,7 @@ class Log(ABC):
         """Write how the run ended, and release all that is open."""
 
 
-class Tracker(Block):
+class Tracker(AbstractContextManager["Tracker"]):
     """A callback that writes each step of a run into a log, under the step's own number.
 
     The log gets the outer value and the metrics where they were evaluated, the hypergradient's
@@ -47,7 +47,7 @@ class Tracker(Block):
     Args:
         log: a `TensorBoard` or an `MLflow`.
         algorithm: whose settings to write down.
-        every: n writes every n-th step only.
+        every: n writes only every n-th step.
 
     Example:
         >>> import tempfile, torch, bilevel
@@ -66,10 +66,7 @@ class Tracker(Block):
         self._settings = {} if algorithm is None else identity_of_settings("algorithm", algorithm)
         self._has_begun = self._has_failed = False
 
-    def open(self) -> None:
-        pass  # a log starts with the first step that it is given
-
-    def close(self, error: BaseException | None) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._has_begun:  # and `finish` was not called
             self._end(BROKEN_OFF, "" if error is None else repr(error))
 
@@ -85,7 +82,7 @@ class Tracker(Block):
         self.write(record.step, values)
 
     def write(self, step: int, values: Values) -> None:
-        """Write values that are known by other means than a `Progress`."""
+        """Write values that do not come from a `Progress`."""
         if self._has_failed:
             return
         try:
@@ -98,7 +95,7 @@ class Tracker(Block):
             self._fail(error)
 
     def finish(self, result: Result) -> Result:
-        """Write how a run ended; gives the result back."""
+        """Write how a run ended; return its result."""
         if not self._has_begun and not self._has_failed:
             self.write(result.state.step, {})
         self._end(str(result.status), result.message)
@@ -113,7 +110,7 @@ class Tracker(Block):
         self._has_begun = False
 
     def _fail(self, error: Exception) -> None:
-        # A missing package or a wrong address is for the user to fix, at once.
+        # A missing package or a wrong address is for the user to fix at once.
         if isinstance(error, UserError):
             raise error
         self._has_failed = True
