@@ -29,12 +29,12 @@ _NAME = "{task.description}"
 
 
 def console() -> Console:
-    """For bars and notes: stderr, or nothing after --quiet."""
+    """The console for bars and notes: stderr, or nothing with --quiet."""
     return Console(stderr=True, quiet=bool(os.environ.get("BILEVEL_QUIET")))
 
 
 class _Bar:
-    """One line of rich's on stderr, from the first update to the end of the block."""
+    """A progress line by rich on stderr, from the first update to the end of the block."""
 
     def __init__(self, title: str, count: ProgressColumn, total: int | None, done: int = 0) -> None:
         times = TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()
@@ -55,10 +55,10 @@ class _Bar:
 
 
 class RunsBar(_Bar):
-    """Shows which run goes on, how many are done and how long it will take.
+    """Shows the current run, how many are done and how long the rest will take.
 
-    It is a `bilevel.lab.notify.Notify`, and shows itself at the first call, so that an error
-    before that stands alone.
+    It is a `bilevel.lab.notify.Notify`, and appears at the first call, so that an earlier error
+    stands alone.
     """
 
     def __init__(self, unit: str = "runs") -> None:
@@ -73,7 +73,7 @@ class RunsBar(_Bar):
 
 
 class _CountingBar(_Bar):
-    """Shows itself at once: the first part of the work may take long."""
+    """Appears at once: the first part of the work may take long."""
 
     def __init__(self, title: str, total: int, done: int = 0) -> None:
         super().__init__(title, MofNCompleteColumn(), total, done)
@@ -84,14 +84,14 @@ class _CountingBar(_Bar):
 
 
 class TasksBar(_CountingBar):
-    """How many of the tasks, or pictures, are done."""
+    """How many tasks or pictures are done."""
 
     def __call__(self, done: int) -> None:
         self._show(completed=done)
 
 
 class TrainingBar(_CountingBar):
-    """The step, the loss of the last batch that was looked at, and the last validation."""
+    """The step, the last batch loss that was evaluated, and the last validation."""
 
     _loss = _accuracy = ""
 
@@ -138,10 +138,10 @@ class DownloadBar:
 
 @contextmanager
 def downloads() -> Iterator[BarFor]:
-    """Inside, what makes a bar for each file that is got."""
+    """Inside the block, a function that makes a bar for each file."""
     import pooch
 
-    pooch.get_logger().setLevel("WARNING")  # the bar tells what it would
+    pooch.get_logger().setLevel("WARNING")  # the bar shows the same
     columns = TextColumn(_NAME), BarColumn(), DownloadColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console(), transient=True) as progress:
         yield lambda file: DownloadBar(progress, file)

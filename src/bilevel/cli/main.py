@@ -18,12 +18,12 @@ from bilevel.discovery import load_modules
 from bilevel.errors import UserError, quoted, short
 
 _USAGE = 2
-_WIDE = 112  # columns of a terminal that fit a task and what it does
+_WIDE = 112  # columns of a terminal that fit a task and its description
 _STDOUT = 1
 _MOST = 2000  # characters of a message
 _WORD = 4096  # of an argument: no path is longer
-QUIET = "BILEVEL_QUIET"  # a variable of the environment: processes that we start are quiet, too
-# What people come for, in the order in which they do.
+QUIET = "BILEVEL_QUIET"  # an environment variable, so that child processes are quiet, too
+# The most common tasks, in the usual order.
 _TASKS = {
     "clean orders.csv --label category -o cleaned": "find the wrong labels in a table",
     "review cleaned": "decide about them in the browser",
@@ -59,7 +59,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def _overview() -> str:
-    """In ten lines what one can do; on a narrow terminal in twice as many."""
+    """The most common tasks, in ten lines; on a narrow terminal, in twice as many."""
     wide = shutil.get_terminal_size().columns >= _WIDE
     pattern = "  bilevel {:<46} {}" if wide else "  bilevel {}\n      {}"
     tasks = [pattern.format(*task) for task in _TASKS.items()]
@@ -85,25 +85,25 @@ def _options(
 
 
 def _hoisted(words: list[str]) -> list[str]:
-    """--quiet may stand after the command, too."""
+    """Move --quiet to the front: it may also come after the command."""
     quiet = [word for word in words if word in ("--quiet", "-q")]
     return quiet[:1] + [word for word in words if word not in quiet]
 
 
 def main() -> None:
-    """Run the command; what the user can mend is a message and exit code 2."""
+    """Run the command; an error that the user can fix is a message and exit code 2."""
     try:
         try:
             _check_words(sys.argv[1:])
             sys.argv[1:] = _hoisted(sys.argv[1:])
             build()()
         finally:
-            if sys.stdout is not None:  # which it is when it was closed
-                sys.stdout.flush()  # a disk that is full says so here
+            if sys.stdout is not None:  # None if it was closed
+                sys.stdout.flush()  # a full disk raises here
     except UserError as error:
         _refuse(str(error))
     except ImportError as error:
-        if "pip install" not in str(error):  # as ours say for what is missing
+        if "pip install" not in str(error):  # which our own errors on missing packages say
             raise
         _refuse(str(error))
     except MemoryError as error:
@@ -111,13 +111,13 @@ def main() -> None:
     except OSError as error:
         _refuse(f"cannot read or write: {error}")
     except RuntimeError as error:
-        if "allocate memory" not in str(error):  # torch's way to say MemoryError
+        if "allocate memory" not in str(error):  # torch's MemoryError
             raise
         _refuse("there is not enough memory: ask for less")
 
 
 def _check_words(words: list[str]) -> None:
-    """Raise if one of them is too long: the parser's messages would repeat it."""
+    """Refuse a word that is too long: the parser's messages would repeat it."""
     for word in words:
         if len(word) > _WORD:
             raise UserError(
@@ -126,12 +126,12 @@ def _check_words(words: list[str]) -> None:
 
 
 def _refuse(reason: str) -> NoReturn:
-    message = Text.assemble(("error: ", "bold red"), short(reason, _MOST))  # [x] is no markup
+    message = Text.assemble(("error: ", "bold red"), short(reason, _MOST))  # not markup
     with suppress(OSError):  # nobody may be there to read it
         Console(stderr=True).print(message, soft_wrap=True)
     try:
         sys.stdout.flush()
-    except (AttributeError, OSError):  # Python would try once more at its end, with a stack trace
+    except (AttributeError, OSError):  # or Python would try again at exit, with a stack trace
         os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT)
     sys.exit(_USAGE)
 

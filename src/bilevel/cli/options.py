@@ -1,8 +1,12 @@
-"""Options that several commands have, and the kinds of options that they have in common."""
+"""What several commands share: options, kinds of options, and how an interruption is told."""
 
 from __future__ import annotations
 
 import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,12 +16,12 @@ from bilevel.errors import UserError
 
 
 def optional(help: str, metavar: str, *names: str, **limits: Any) -> Any:
-    """An option whose default is none, or stands in its help."""
+    """An option whose default is None, or is stated in its help."""
     return typer.Option(*names, help=help, metavar=metavar, show_default=False, **limits)
 
 
 def argument(help: str, metavar: str) -> Any:
-    """An argument that must be given."""
+    """A required argument."""
     return typer.Argument(help=help, metavar=metavar, show_default=False)
 
 
@@ -27,14 +31,31 @@ def folder(help: str) -> Any:
 
 
 def must_exist(file: Path, remedy: str = "check its name") -> None:
-    """Raise if there is no such file: at once, before what is slow to import."""
+    """Raise if there is no such file, before slow imports."""
     if not file.exists():
         raise UserError(f"there is no file {file}: {remedy}")
 
 
 def print_json(found: object) -> None:
-    """A result for programs, on stdout."""
+    """Print a result for programs, on stdout."""
     typer.echo(json.dumps(found, indent=2, ensure_ascii=False, default=str))
+
+
+def typed() -> str:
+    """The command line, to be stored with its results; without the path of the program."""
+    return shlex.join(["bilevel", *sys.argv[1:]])
+
+
+@contextmanager
+def told_if_interrupted(text: str) -> Iterator[None]:
+    """Inside the block, a signal ends the work with a sentence and the exit code of shells."""
+    from bilevel.durable.interruption import Interrupted
+
+    try:
+        yield
+    except Interrupted as stopped:
+        typer.echo(f"interrupted{text}", err=True)
+        raise typer.Exit(stopped.exit_code) from stopped
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]

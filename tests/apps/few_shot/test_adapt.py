@@ -216,7 +216,7 @@ def test_many_pictures_are_shown_in_part(
     few_shot: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bilevel.apps.few_shot.labels_page._SHOWN", 4)
-    monkeypatch.setattr("bilevel.apps.few_shot.terminal._ROWS", 2)
+    monkeypatch.setattr("bilevel.apps.few_shot.labels_page._ROWS", 2)
     shown = adapted(few_shot)
     assert "... and 7 more" in shown.out
     html, found = page(few_shot)

@@ -176,7 +176,7 @@ def test_a_full_disk_is_an_error_that_leaves_the_last_checkpoint(
         patch.setattr("bilevel.durable.files.os.fsync", full)
         shown = few_shot("train", *SMALL, "--steps", "4")
     assert shown.code == 2
-    assert "cannot write to run: [Errno 28] No space left on device" in shown.err
+    assert "cannot write to run ([Errno 28] No space left on device): make room" in shown.err
     assert (few_shot.folder / "run/last.pt").read_bytes() == before
     assert not list((few_shot.folder / "run").glob(".*"))
     few_shot.train("--steps", "4")

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from bilevel.apps.few_shot.checkpoint import SHIPPED, load, save
-from bilevel.apps.few_shot.own_pictures import OwnPictures
+from bilevel.apps.few_shot.picture_folders import OwnPictures
 from bilevel.apps.few_shot.settings import image_set
 from bilevel.errors import UserError
 

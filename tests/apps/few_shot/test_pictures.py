@@ -149,7 +149,7 @@ def test_what_is_no_picture_is_passed_over_with_a_line(few_shot: Command) -> Non
 
 def test_a_query_that_is_in_the_support_is_no_evidence(few_shot: Command) -> None:
     assert (
-        "6 query pictures are support pictures, too" in adapted(few_shot, "--query", "support").err
+        "6 query pictures are also support pictures" in adapted(few_shot, "--query", "support").err
     )
 
 

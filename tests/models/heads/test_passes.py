@@ -16,9 +16,9 @@ from torch import nn
 import bilevel
 from bilevel import kernels as compiled
 from bilevel.algorithms import MAML
+from bilevel.models.heads.embedded import side_by_side
 from bilevel.models.heads.oracle import HeadOracle
 from bilevel.models.heads.recording import Scratch
-from bilevel.models.heads.side_by_side import side_by_side
 from bilevel.oracles import AutogradOracle, make
 from bilevel.oracles.autograd import Recording
 

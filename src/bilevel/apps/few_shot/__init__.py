@@ -1,4 +1,4 @@
-"""Few-shot learning: an embedding outside, what adapts to a task inside."""
+"""Few-shot learning: the outer problem learns an embedding, the inner one adapts to a task."""
 
 from bilevel.apps.few_shot.learners import LearnedHead, RandomHead, WholeNetwork, ZeroHead
 from bilevel.apps.few_shot.networks import FourBlocks

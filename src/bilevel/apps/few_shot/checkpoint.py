@@ -1,7 +1,7 @@
-"""Checkpoint files: all that evaluation and adaptation need of a model, and nothing else.
+"""Checkpoint files: everything that evaluation and adaptation need, and nothing else.
 
 A file holds plain data (numbers, text, lists, dicts and tensors), and is read as such: loading
-runs no code of the file's. It takes the place of the one before it as a whole or not at all.
+runs no code from it. It replaces an earlier file completely or not at all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Checkpoint:
 
     Args:
         settings: what it was trained with.
-        step: after which outer step.
+        step: the outer step after which it was saved.
         x: flat.
         accuracy: on validation tasks, with half the width of its interval; None if not measured.
     """
@@ -47,7 +47,7 @@ SHIPPED = Path(__file__).parent / "fc100.npz"
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a file; it gets its name only when it is on the disk. A .npz holds arrays alone."""
+    """Write a file; it gets its name only when it is on the disk. A .npz file holds only arrays."""
     content = {
         "format": _FORMAT,
         "bilevel": bilevel.__version__,
@@ -55,7 +55,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         "step": checkpoint.step,
         "x": checkpoint.x,
         "accuracy": list(checkpoint.accuracy) if checkpoint.accuracy else None,
-        "point": None,  # where the first version went on from
+        "point": None,  # what the first version resumed from
     }
     if path.suffix == _ARRAYS:
         about = json.dumps({key: value for key, value in content.items() if key != "x"})
@@ -68,7 +68,7 @@ def load(path: Path) -> Checkpoint:
     """Read a file.
 
     Raises:
-        UserError: there is none, it is damaged, or something else.
+        UserError: it is missing, damaged, or not a checkpoint.
     """
     if path.is_dir():
         raise UserError(f"{path} is a folder: name a checkpoint in it, such as {path / 'best.pt'}")
@@ -101,15 +101,15 @@ def _content(path: Path) -> Any:
 
 
 def _old_content(path: Path) -> Any:
-    """The content of a file by another program, or by an early version of this one."""
+    """The content of a file by another program or an early version of this one."""
     try:
-        with zipfile.ZipFile(path) as archive:  # torch itself does not look at the checksums
+        with zipfile.ZipFile(path) as archive:  # torch itself does not verify the checksums
             if broken := archive.testzip():
                 raise UserError(f"{path} is damaged: the checksum of {broken} is wrong")
         return torch.load(path, weights_only=True)
     except UserError:
         raise
-    except Exception as error:  # the bytes of a foreign file can mean anything
+    except Exception as error:  # a foreign file can lead to any error
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(
             f"{path} is damaged, or was not written by `bilevel few-shot train`: {reason}"

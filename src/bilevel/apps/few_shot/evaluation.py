@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.table import Table
+
 from bilevel.apps.few_shot.checkpoint import Checkpoint
-from bilevel.apps.few_shot.own_pictures import OwnPictures
-from bilevel.apps.few_shot.scores import Accuracy, accuracy
+from bilevel.apps.few_shot.picture_folders import OwnPictures
+from bilevel.apps.few_shot.scores import Accuracy, accuracy, percent
 from bilevel.apps.few_shot.settings import check_classes
-from bilevel.datasets import ImageClasses, ImageOrigin, Images
+from bilevel.datasets import ImageClasses, ImageOrigin
 from bilevel.durable.files import write_text
 from bilevel.durable.folders import named_errors
 from bilevel.errors import UserError
@@ -22,10 +24,10 @@ class Question:
     """Which tasks to draw for an evaluation.
 
     Args:
-        split: "test", "validation" or "train": whose classes.
+        split: the classes to draw from: "test", "validation" or "train".
         tasks: how many.
         seed: of the draws.
-        queries: images a class to ask about; as in training if None.
+        queries: query images per class; as in training if None.
     """
 
     split: str
@@ -35,7 +37,7 @@ class Question:
 
 
 def check(checkpoint: Checkpoint, origin: ImageOrigin | OwnPictures, question: Question) -> None:
-    """Refuse what cannot be asked, before the images are loaded."""
+    """Refuse an impossible evaluation before the images are loaded."""
     height, width, channels = origin.shape
     if checkpoint.settings.image_shape != (channels, height, width):
         raise UserError(
@@ -52,26 +54,16 @@ def evaluate(
     question: Question,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Accuracy:
-    """Adapt to the tasks as in training, and ask about their query images."""
+    """The accuracy on the query images of tasks, after adapting to each as in training."""
     settings = checkpoint.settings
-    parts: dict[str, Images] = {
-        "train": images.train,
-        "validation": images.validation,
-        "test": images.test,
-    }
-    problem = settings.evaluation_problem(parts[question.split], question.seed, question.queries)
-    return accuracy(
-        problem,
-        settings.make_algorithm(),
-        checkpoint.x,
-        question.tasks,
-        step=checkpoint.step,
-        advance=advance,
-    )
+    part = images.splits[question.split]
+    problem = settings.evaluation_problem(part, question.seed, question.queries)
+    algorithm, x, step = settings.make_algorithm(), checkpoint.x, checkpoint.step
+    return accuracy(problem, algorithm, x, question.tasks, step=step, advance=advance)
 
 
 def write_record(file: Path, checkpoint: Checkpoint, question: Question, found: Accuracy) -> None:
-    """What was asked and found, as JSON."""
+    """Write the question and the result as JSON."""
     settings = checkpoint.settings
     record = {
         "data": settings.data,
@@ -89,3 +81,16 @@ def write_record(file: Path, checkpoint: Checkpoint, question: Question, found: 
     }
     with named_errors(file):
         write_text(file, json.dumps(record, indent=2) + "\n")
+
+
+def evaluation_table(checkpoint: Checkpoint, question: Question, found: Accuracy) -> Table:
+    """The question and the accuracy."""
+    settings = checkpoint.settings
+    queries = question.queries or settings.queries
+    each = f"{settings.ways}-way {settings.shots}-shot, {queries} query images a class"
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_row("data", f"{settings.data}, {question.split} classes")
+    table.add_row("model", f"{settings.algorithm}, step {checkpoint.step:,}")
+    table.add_row("tasks", f"{found.tasks:,}, each {each}")
+    table.add_row("accuracy", f"{percent(found.mean, found.interval)} (95 % interval)")
+    return table

@@ -29,7 +29,7 @@ from bilevel.models.heads.form import Shape
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for; see `bilevel few-shot adapt --help`."""
+    """The user's request; see `bilevel few-shot adapt --help`."""
 
     support: Path
     query: Path
@@ -40,13 +40,13 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """The pictures, checked, and what the user should know of them.
+    """The checked pictures, and what the user should know about them.
 
     Args:
         classes: their names, in order.
-        support: the pictures of each class, the same number of each.
+        support: the pictures of each class, the same number for each.
         query: the pictures to label.
-        truth: the class of each, if the folders tell.
+        truth: the class of each, if the folders show it.
         notes: what was skipped or changed.
     """
 
@@ -86,7 +86,7 @@ class Labelled:
 
 
 def prepare(checkpoint: Checkpoint, request: Request) -> Prepared:
-    """Read and check all pictures, before any work."""
+    """Read and check all pictures before any other work."""
     settings = checkpoint.settings
     support, query = look_into(request.support), look_into(request.query)
     chosen, notes = _chosen(support, request, settings.shots)
@@ -121,7 +121,7 @@ def label(
 
 
 def write_table(file: Path, labelled: Labelled) -> None:
-    """A line for each query picture: its label and the probability of each class."""
+    """Write a line for each query picture: its label and the probability of each class."""
     prepared = labelled.prepared
     with file.open("w", newline="", encoding="utf-8") as stream:
         table = csv.writer(stream)
@@ -142,14 +142,14 @@ def _read(reader: Reader, files: Iterable[Path], folder: Path) -> list[Picture]:
 
 
 def _name(file: Path, folder: Path) -> str:
-    """Its path inside the folder; bytes that are not text are spelled out."""
+    """Its path inside the folder; bytes that are not text are escaped."""
     return file.relative_to(folder).as_posix().encode("utf-8", "backslashreplace").decode()
 
 
 def _chosen(
     listing: Listing, request: Request, trained: int
 ) -> tuple[dict[str, list[Path]], list[str]]:
-    """The support pictures of each class, and what to say about those that are left out."""
+    """The support pictures of each class, and a note on those that are left out."""
     folder, classes = request.support, listing.classes
     if listing.loose:
         raise UserError(
@@ -185,7 +185,7 @@ def _counted(counts: dict[str, int]) -> str:
 def _asked(
     listing: Listing, request: Request, classes: tuple[str, ...]
 ) -> tuple[list[Path], list[str] | None]:
-    """The query pictures, and their classes if their folders are named after these."""
+    """The query pictures, and their classes if the folders are named after them."""
     folders = {name: files for name, files in listing.classes.items() if files}
     inside = [(file, name) for name, files in folders.items() for file in files]
     files = [*listing.loose, *(file for file, _ in inside)]
@@ -219,13 +219,13 @@ def _seen_before(support: dict[str, list[Picture]], query: list[Picture]) -> lis
     if not twice:
         return []
     return [
-        f"{len(twice)} query pictures are support pictures, too ({twice[0]}): their labels say "
+        f"{len(twice)} query pictures are also support pictures ({twice[0]}): their labels say "
         "nothing about how good the model is"
     ]
 
 
 def check_ways(checkpoint: Checkpoint, ways: int) -> None:
-    """Refuse a number of classes that the checkpoint cannot have."""
+    """Refuse a number of classes that the model cannot handle."""
     settings = checkpoint.settings
     if ways != settings.ways and not settings.make_learner().takes_any_ways:
         raise UserError(
@@ -242,21 +242,21 @@ def probabilities(
     shots: int,
     advance: Callable[[int], None] = lambda done: None,
 ) -> NDArray[np.float32]:
-    """Adapt to the support images, and give the probability of each class for each query image.
+    """Adapt to the support images; the probability of each class for each query image.
 
     Args:
         checkpoint: the model.
         support: (classes × shots, height, width, channels), class by class.
         query: (n, height, width, channels).
-        shots: images a class.
-        advance: told how many query images are done.
+        shots: support images per class.
+        advance: called with the number of query images done.
 
     Returns:
         (n, classes).
     """
     settings, x = checkpoint.settings, checkpoint.x
     tasks = settings.make_learner().questions(pixels(support, x.dtype), pixels(query, x.dtype))
-    # One at a time: a step size that is measured must not depend on the other images.
+    # One at a time: a measured step size must not depend on other query images.
     each = torch.split(torch.arange(len(tasks)), 1)
     shape = Shape(len(support) // shots, shots, queries=len(query) // len(tasks))
     made = settings.formulate(shape, heads=1)

@@ -1,4 +1,4 @@
-"""The page of pictures and their labels, complete in one file."""
+"""Pictures and their labels: a page in one self-contained file, and a table for the terminal."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
 import bilevel
 from bilevel import report
 from bilevel.apps.few_shot.checkpoint import Checkpoint
 from bilevel.apps.few_shot.labelling import Labelled, Prepared
 from bilevel.apps.few_shot.picture_folders import Picture
 
-_SHOWN = 300  # query pictures
-_SHOWN_SHOTS = 20  # support pictures a class
-_SMALL = 64  # pixels; below it, a picture is shown in squares and not as a blur
+_SHOWN, _ROWS = 300, 20  # query pictures: on the page, and in the terminal
+_SHOWN_SHOTS = 20  # support pictures per class
+_SMALL = 64  # pixels; below that, pixels are shown as squares instead of being blurred
 
 
 def write_labels_page(file: Path, checkpoint: Checkpoint, labelled: Labelled, command: str) -> None:
-    """The support pictures by class, the query pictures with their labels, and what was run."""
+    """Write the support pictures by class, the labelled query pictures, and what was run."""
     prepared = labelled.prepared
     sections = [
         report.Section("What it learned from", [_support(prepared)]),
@@ -81,7 +85,7 @@ def _labels(labelled: Labelled) -> list[report.Block]:
 
 
 def _asked(labelled: Labelled, i: int) -> report.Tile:
-    """A query picture, with the probability of its label and with its folder if that differs."""
+    """A query picture, with the probability of its label, and its folder if that differs."""
     truth, right = labelled.prepared.truth, labelled.right
     lines = [f"{labelled.certainty[i]:.0%}"]
     if truth is None or right is None or right[i]:
@@ -123,3 +127,29 @@ def _facts(checkpoint: Checkpoint) -> report.Facts:
             "bilevel": bilevel.__version__,
         }
     )
+
+
+def labels_table(labelled: Labelled) -> Table:
+    """The first query pictures with their labels."""
+    truth, right = labelled.prepared.truth, labelled.right
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("file", "label", "probability", *(() if truth is None else ("folder",))):
+        justify: JustifyMethod = "right" if title == "probability" else "left"
+        table.add_column(title, justify=justify, overflow="fold")
+    for i, picture in enumerate(labelled.prepared.query[:_ROWS]):
+        cells = [picture.name, labelled.labels[i], f"{labelled.certainty[i]:.1%}"]
+        if truth is not None and right is not None:
+            cells.append(truth[i] if right[i] else f"{truth[i]} ✗")
+        table.add_row(*map(Text, cells))  # names are not markup
+    return table
+
+
+def summary(labelled: Labelled) -> str:
+    """How many pictures got each label, and how many are right if that is known."""
+    queries, labels, right = labelled.prepared.query, labelled.labels, labelled.right
+    more = f"... and {len(queries) - _ROWS:,} more\n" if len(queries) > _ROWS else ""
+    counts = ", ".join(f"{labels.count(name)} {name}" for name in labelled.prepared.classes)
+    text = f"{more}{len(queries):,} pictures: {counts}"
+    if right is None:
+        return text
+    return f"{text}\naccuracy: {sum(right) / len(right):.1%} ({sum(right)} of {len(right)})"

@@ -1,4 +1,4 @@
-"""What of a model adapts to a task, where it starts, and how it is asked."""
+"""Which part of a model adapts to a task, where it starts, and how it is queried."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from torch import Tensor, nn
 from bilevel.algorithms import Algorithm
 from bilevel.apps.few_shot.tasks import OneQuery
 from bilevel.arguments import non_negative, valid_seed
-from bilevel.models.heads.form import HeadForm, NetworkForm, Shape
-from bilevel.models.heads.model import HeadModel, NetworkModel
-from bilevel.models.heads.networks import NetworkOracle
-from bilevel.models.heads.oracle import HeadOracle
-from bilevel.models.heads.tasks import TaskOracle
+from bilevel.models.heads.form import HeadForm, NetworkForm, Shape, TaskOracle
+from bilevel.models.heads.networks import NetworkModel, NetworkOracle
+from bilevel.models.heads.oracle import HeadModel, HeadOracle
 from bilevel.oracles import SharedBatch
 from bilevel.problem.problem import Problem
 from bilevel.problem.sources import Source, as_source
@@ -26,7 +24,7 @@ from bilevel.problem.structure import Structure
 
 @dataclass(frozen=True)
 class Model:
-    """An embedding with its initial parameters, the features it gives, and the tasks' shape."""
+    """An embedding with its initial parameters, its number of features, and the tasks' shape."""
 
     embedding: nn.Module
     parameters: dict[str, Tensor]
@@ -34,7 +32,7 @@ class Model:
     shape: Shape
 
     def random_head(self, seed: int) -> Tensor:
-        """(features + 1, ways), uniform, as torch starts a linear layer."""
+        """(features + 1, ways), uniform, as torch initialises a linear layer."""
         generator = torch.Generator().manual_seed(seed)
         bound = self.features**-0.5
         head = torch.rand(self.features + 1, self.shape.ways, generator=generator)
@@ -52,16 +50,16 @@ class Formulation(ABC):
     @property
     @abstractmethod
     def model(self) -> HeadModel | NetworkModel:
-        """What is known of the losses."""
+        """What is known about the losses."""
 
     @abstractmethod
     def on(self, tasks: Source) -> TaskOracle:
-        """An oracle for adapting to these tasks; nothing is differentiated by x there."""
+        """An oracle for adapting to these tasks, without derivatives by x."""
 
     def adapted(
         self, tasks: Source, algorithm: Algorithm, x: Tensor, step: int, batches: Iterable[Tensor]
     ) -> Iterator[Tensor]:
-        """Adapt to each batch of tasks as the algorithm does at a step; their query logits."""
+        """The query logits of each batch of tasks, after adapting as the algorithm does."""
         oracle = self.on(tasks)
         y0 = self.y0(self.x0) if callable(self.y0) else self.y0
         for rows in batches:
@@ -89,16 +87,16 @@ class Networks(Formulation):
 
     def on(self, tasks: Source) -> TaskOracle:
         form: NetworkForm = self.form
-        # The outer loss is not asked for, and a user's own pictures have no labels to state it.
+        # The outer loss is not needed, and a user's own pictures have no labels for it.
         problem = Problem(form.inner, form.inner, self.x0, self.y0, tasks, tasks)
         return NetworkOracle(form, problem)
 
 
 class Learner(ABC):
-    """What adapts.
+    """What adapts to a task.
 
     Attributes:
-        takes_any_ways: whether tasks may have other numbers of classes than in training.
+        takes_any_ways: whether tasks may have a different number of classes than in training.
         statistics: what batch normalisation uses.
     """
 
@@ -107,15 +105,15 @@ class Learner(ABC):
 
     @abstractmethod
     def formulate(self, model: Model, heads: int) -> Formulation:
-        """The problem with so many heads in y."""
+        """The problem with this many heads in y."""
 
     @abstractmethod
     def questions(self, support: Tensor, query: Tensor) -> Source:
-        """Tasks that ask about all query images, in order."""
+        """Tasks that cover all query images, in order."""
 
     @abstractmethod
     def notes(self, queries: int) -> list[str]:
-        """What the user should know about the answers for so many images."""
+        """What the user should know about the answers for this many images."""
 
 
 class HeadLearner(Learner):
@@ -131,7 +129,7 @@ class HeadLearner(Learner):
         return []
 
     def heads(self, model: Model, heads: int, x0: dict[str, Any], y0: Any) -> Formulation:
-        """The problem with x0 beside the embedding; what x0 holds is learned."""
+        """The problem in which x0 is learned along with the embedding."""
         structure, learned = Structure("embedding", model.parameters), bool(x0)
         shared = model.embedding, structure, model.shape, model.features
         form = HeadForm(*shared, self.ridge, heads, learned_start=learned)
@@ -171,7 +169,7 @@ class SeededHead(HeadLearner):
 
 
 class RandomHead(SeededHead):
-    """A linear head adapts, from random numbers that stay the same.
+    """A linear head adapts, from fixed random numbers.
 
     With ridge = 0, that is what the published code of the paper's authors does.
     """
@@ -181,7 +179,7 @@ class RandomHead(SeededHead):
 
 
 class LearnedHead(SeededHead):
-    """A linear head adapts, from a start that is learned with the embedding: ANIL."""
+    """A linear head adapts, from a start that is learned along with the embedding: ANIL."""
 
     def formulate(self, model: Model, heads: int) -> Formulation:
         x0 = {"head": model.random_head(self.seed)}
@@ -212,5 +210,5 @@ class WholeNetwork(Learner):
     def notes(self, queries: int) -> list[str]:
         return [
             f"batch normalisation uses the statistics of the {queries} query pictures together: "
-            "other query pictures can change a label"
+            "a label may depend on the other query pictures"
         ]

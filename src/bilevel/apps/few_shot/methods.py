@@ -26,9 +26,9 @@ class Method:
     Args:
         name: as on the command line.
         summary: what it is.
-        defaults: the options that it has, with the values that they have unless told.
-        build: makes the algorithm of all options but the ridge.
-        adapts: makes the learner of the options and a seed.
+        defaults: its options, with their default values.
+        build: makes the algorithm from all options but the ridge.
+        adapts: makes the learner from the options and a seed.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Method:
             given: by name; None is not given.
 
         Raises:
-            UserError: an option that the method does not have, or a value that makes no sense.
+            UserError: the method lacks an option, or cannot use its value.
 
         Example:
             >>> from bilevel.apps.few_shot.methods import find
@@ -67,7 +67,7 @@ class Method:
         return options
 
     def algorithm(self, options: Options) -> Algorithm:
-        """With outer Adam, and a fresh start at each step, since no task comes back."""
+        """The algorithm, with Adam for x and a fresh start at each step, as no task recurs."""
         own: dict[str, Any] = {k: v for k, v in options.items() if k not in ("ridge", "outer_lr")}
         if own.get("inner_lr") == "auto":
             own["inner_lr"] = Measured()
@@ -130,9 +130,9 @@ def _zero_head(options: Options, seed: int) -> Learner:
     return ZeroHead(ridge)
 
 
-# Each number stands here once: α and β of Adam; D; r; N of CG. A method may have its own. They are
-# points of the grids in the paper's appendix, but α is measured: as the embedding learns, the
-# curvature of the heads grows, and α = 0.1 led to a sudden drop after some 1,500 steps on FC100.
+# The defaults: α, and β of Adam; D; r; N of CG. A method may have its own. They are points of the
+# grids in the paper's appendix, except that α is measured: as the embedding learns, the curvature
+# of the heads grows, and α = 0.1 led to a sudden drop after some 1,500 steps on FC100.
 _RATES: Options = {"inner_lr": "auto", "outer_lr": 0.001}
 _STEPS: Options = {"inner_steps": 20, **_RATES}
 _RIDGE: Options = {"ridge": 0.01}

@@ -18,10 +18,9 @@ _SMALL = 32  # pixels; above it the field uses 32 filters, else 64
 class FourBlocks(nn.Module, SelfDifferentiating):
     """Four blocks of 3×3 convolution, batch normalisation, ReLU and 2×2 max-pooling.
 
-    Normalisation uses the statistics of the images that it is given, always: those of one task.
-    There are no running statistics. The convolutions have no bias, because the normalisation
-    would take it away. Pooling comes before ReLU, which gives the same numbers from a quarter of
-    the work.
+    Normalisation always uses the statistics of the given images, those of one task: there are no
+    running statistics. The convolutions have no bias, which the normalisation would cancel. Pooling
+    comes before ReLU, which gives the same result for a quarter of the work.
 
     Args:
         channels: of the images.
@@ -53,7 +52,7 @@ class FourBlocks(nn.Module, SelfDifferentiating):
         generator = torch.Generator().manual_seed(valid_seed("seed", seed))
         inputs = [channels, width, width, width]
         self.weights = nn.ParameterList([_kaiming(width, n, generator) for n in inputs])
-        # Uniform in [0, 1], as learn2learn starts them: its step sizes carry over.
+        # Uniform in [0, 1], as in learn2learn, so that its step sizes carry over.
         self.scales = nn.ParameterList([torch.rand(width, generator=generator) for _ in inputs])
         self.shifts = nn.ParameterList([torch.zeros(width) for _ in inputs])
         self.features = width * (size // 16) ** 2
@@ -68,7 +67,7 @@ class FourBlocks(nn.Module, SelfDifferentiating):
         return torch.flatten(z, 1)
 
     def serves(self, parameters: Parameters, images: Tensor) -> bool:
-        """With numba, on the processor, and for a network that was not changed."""
+        """With numba, on the CPU, and for an unmodified network."""
         own = self._with(parameters)
         return compiled.usable() and self._is_as_written() and _is_served(images, own)
 

@@ -1,10 +1,11 @@
-"""Pictures of the user's own, from folders."""
+"""The user's own pictures: a folder with a subfolder for each class."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from bilevel.datasets import ImageClasses, Images
 from bilevel.datasets.pictures import opened
 from bilevel.durable.regular import check_regular
 from bilevel.errors import UserError
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-_MOST_BYTES = 2**28  # of a file: more than the most pixels take without compression
+_MOST_BYTES = 2**28  # of a file: more than the most pixels take uncompressed
 _THUMBNAIL = (96, 96)
 _DEEP = ("I", "F")  # Pillow's modes of more than 8 bits a channel begin so
+SIZE = 32  # pixels, by default
+_FEWEST = 6  # classes: two for each split
+_SHARE = 5  # one class in this many is for validation, and another for the test
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A picture, as the model and as the reader sees it.
+    """A picture, for the model and for the reader.
 
     Args:
-        file: where it lies.
+        file: its path.
         name: to show.
         size: width and height in the file.
         pixels: uint8, (height, width, channels) of the model.
@@ -49,14 +54,14 @@ class Reader:
 
     Args:
         shape: channels, height and width that the model needs.
-        invert: make black white.
+        invert: swap black and white.
     """
 
     shape: tuple[int, int, int]
     invert: bool = False
 
     def read(self, file: Path, name: str) -> Picture:
-        """Raises UserError, with the file's name, unless it is one whole picture."""
+        """Read a picture; UserError with the file's name unless it is a single intact one."""
         channels, height, width = self.shape
         check_regular(file, _MOST_BYTES)
         raw = _bytes(file)
@@ -80,8 +85,8 @@ def _bytes(file: Path) -> bytes:
 
 
 def _upright(file: Path, image: Image.Image) -> Image.Image:
-    """An RGB or grey picture, turned upright, on white where it is transparent."""
-    # Phones put a second picture after the first one (MPO); that is no animation.
+    """An RGB or grey picture, rotated upright, with transparency on white."""
+    # Phones append a second picture to the first one (MPO), which is not an animation.
     if getattr(image, "is_animated", False) and image.format != "MPO":
         raise UserError(f"{file} holds several pictures: save one of them in a file of its own")
     if image.mode.startswith(_DEEP):
@@ -96,7 +101,7 @@ def _upright(file: Path, image: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a folder: pictures by class, loose pictures, and files that are skipped."""
+    """The files of a folder: pictures by class, pictures in no class, and skipped files."""
 
     classes: dict[str, list[Path]]
     loose: list[Path]
@@ -104,7 +109,7 @@ class Listing:
 
 
 def look_into(folder: Path) -> Listing:
-    """The pictures in a folder and its subfolders, told by their suffix, sorted by name."""
+    """The pictures in a folder and its subfolders, recognised by suffix, sorted by name."""
     if not folder.exists():
         raise UserError(f"there is no folder {folder}")
     if not folder.is_dir():
@@ -121,7 +126,7 @@ def look_into(folder: Path) -> Listing:
 
 
 def _pictures(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The pictures, and everything else that is not hidden."""
+    """The pictures, and all other entries that are not hidden."""
     shown = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     found = [path for path in shown if path.suffix.lower() in SUFFIXES and not path.is_dir()]
     return found, [path for path in shown if path not in set(found)]
@@ -139,7 +144,7 @@ def check_sizes(pictures: Sequence[Picture]) -> None:
 
 
 def size_notes(pictures: Sequence[Picture], shape: tuple[int, int, int]) -> Iterator[str]:
-    """What was done to pictures to make them fit the model."""
+    """Notes on how pictures were changed to fit the model."""
     channels, height, width = shape
     other = [picture for picture in pictures if picture.size != (width, height)]
     if other:
@@ -153,3 +158,61 @@ def size_notes(pictures: Sequence[Picture], shape: tuple[int, int, int]) -> Iter
 
 def _times(size: tuple[int, int]) -> str:
     return f"{size[0]}×{size[1]}"
+
+
+@dataclass(frozen=True)
+class OwnPictures:
+    """The counterpart of `ImageOrigin` for the user's pictures: its classes, before they are read.
+
+    The split is drawn from the names of the classes alone: the same folder is split alike in every
+    training and evaluation.
+
+    Args:
+        folder: with folders of pictures.
+        size: the height and width that they are resized to.
+    """
+
+    folder: Path
+    size: int = SIZE
+
+    @property
+    def name(self) -> str:
+        return str(self.folder)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width, channels."""
+        return self.size, self.size, 3
+
+    @property
+    def classes(self) -> dict[str, int]:
+        """The number of classes in each split."""
+        return {split: len(names) for split, names in self._splits.items()}
+
+    def load(self) -> ImageClasses:
+        """Read all pictures."""
+        return ImageClasses(self.name, *(self._read(names) for names in self._splits.values()))
+
+    @cached_property
+    def _files(self) -> dict[str, list[Path]]:
+        found = {name: files for name, files in look_into(self.folder).classes.items() if files}
+        if len(found) < _FEWEST:
+            raise UserError(
+                f"{self.folder} has {len(found)} folders with pictures; at least {_FEWEST} classes "
+                "are needed, because training, validation and test share none"
+            )
+        return found
+
+    @cached_property
+    def _splits(self) -> dict[str, list[str]]:
+        names = sorted(self._files)
+        order = [names[i] for i in np.random.default_rng(0).permutation(len(names))]
+        held = max(2, len(names) // _SHARE)
+        parts = {"train": order[2 * held :], "validation": order[held : 2 * held]}
+        return {**parts, "test": order[:held]}
+
+    def _read(self, names: list[str]) -> Images:
+        reader = Reader((3, self.size, self.size))
+        files = [(file, label) for label, name in enumerate(names) for file in self._files[name]]
+        pixels = np.stack([reader.read(file, file.name).pixels for file, _ in files])
+        return Images(pixels, np.array([label for _, label in files], np.int64), tuple(names))

@@ -15,7 +15,7 @@ from bilevel.problem.problem import Tasks as Shared
 
 
 class FewShotProblem(Problem):
-    """What `few_shot_problem` makes: a problem that knows its tasks and who adapts to them."""
+    """The result of `few_shot_problem`: a problem that knows its tasks and what adapts to them."""
 
     def __init__(
         self, formulation: Formulation, tasks: Tasks, batch: int, chunk: int | None
@@ -41,25 +41,25 @@ def few_shot_problem(
     batch: int = 32,
     chunk: int | None = 4,
 ) -> Problem:
-    """Learn an embedding from which tasks are learned with few images.
+    """Learn an embedding with which tasks can be learned from few images.
 
     x holds the embedding's parameters as {"embedding": {name: tensor}}, and for `LearnedHead`
-    and `WholeNetwork` also "head", the start of the last layer. y holds a head of shape
-    (features + 1, ways) a task, the bias last; for `WholeNetwork`, all parameters a task, flat.
+    and `WholeNetwork` also "head", the start of the last layer. y holds, for each task, a head of
+    shape (features + 1, ways), the bias last; for `WholeNetwork`, all parameters of a task, flat.
 
     Args:
-        tasks: where the tasks come from. If they have no end, y holds one head for each task of
-            the batch, and the last y is no start for the next tasks: use `warm_start=False`.
-            If they have, y holds a head for each of them all.
+        tasks: where the tasks come from. If they are endless, y holds one head for each task of
+            the batch, and is no start for the next tasks: use `warm_start=False`. Otherwise y
+            holds a head for each task.
         embedding: any module from images (n, channels, height, width) to features (n, p), in
-            the mode that it should run in. It is never written to. The images of a task come
-            together, support and query, so that batch normalisation in training mode uses the
+            the mode that it should run in. It is never written to. The support and query images
+            of a task are embedded together, so that batch normalisation in training mode uses the
             statistics of the task. Its layers must not draw random numbers. Parameters that
-            require no gradient stay as they are.
+            require no gradient stay fixed.
         learner: what adapts; `ZeroHead()` if None.
         batch: how many tasks an outer step sees.
-        chunk: how many of them are worked on at a time, None for all: few fit the caches, and
-            the memory is that of so many tasks, whatever the batch.
+        chunk: how many of them are processed at a time, None for all: a few fit the caches, and
+            memory is needed only for these, whatever the batch.
 
     Example:
         >>> import numpy as np, torch, bilevel

@@ -17,7 +17,7 @@ from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
 from bilevel.record import Record
 
-_TOGETHER = 8  # tasks that are adapted at a time
+_TOGETHER = 8  # tasks to adapt to at a time
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,12 @@ class Accuracy(Record):
     tasks: int
 
     def __str__(self) -> str:
-        return f"{100 * self.mean:.2f} ± {100 * self.interval:.2f} % over {self.tasks} tasks"
+        return f"{percent(self.mean, self.interval)} over {self.tasks} tasks"
+
+
+def percent(mean: float, interval: float) -> str:
+    """A share and half the width of its interval, in percent."""
+    return f"{100 * mean:.2f} ± {100 * interval:.2f} %"
 
 
 def accuracy(
@@ -47,15 +52,15 @@ def accuracy(
     step: int = 0,
     advance: Callable[[int], None] = lambda done: None,
 ) -> Accuracy:
-    """Adapt to the first tasks of a problem as the algorithm does, and ask about the query images.
+    """The accuracy on the query images of a problem's first tasks, after adapting to each.
 
     Args:
         problem: of `few_shot_problem`, on the classes to test with.
-        algorithm: what it was trained with: its inner solver adapts.
+        algorithm: the one used in training, whose inner solver adapts.
         x: as in `result.x`, or flat as in `result.state.x`.
         tasks: how many.
         step: the outer step that x comes from, for inner steps that depend on it.
-        advance: told how many tasks are done.
+        advance: called with the number of tasks done.
     """
     if not isinstance(problem, FewShotProblem):
         raise ValueError(

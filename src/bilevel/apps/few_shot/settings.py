@@ -1,4 +1,4 @@
-"""What decides the numbers of a few-shot training, and what is built of it."""
+"""The settings of a few-shot training, and what is built from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bilevel.algorithms import Algorithm
 from bilevel.apps.few_shot.learners import Formulation, Learner, Model
 from bilevel.apps.few_shot.methods import Method, Value, find, flag
 from bilevel.apps.few_shot.networks import FourBlocks
-from bilevel.apps.few_shot.own_pictures import SIZE, OwnPictures
+from bilevel.apps.few_shot.picture_folders import SIZE, OwnPictures
 from bilevel.apps.few_shot.problem import few_shot_problem
 from bilevel.apps.few_shot.tasks import Tasks
 from bilevel.arguments import positive_integer, valid_seed
@@ -27,18 +27,18 @@ _UNSEEN = 2**32  # above every seed of a training: evaluation draws tasks of its
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that the numbers of a training depend on, except for when it ends.
+    """Everything that a training's results depend on, except for when it ends.
 
     Args:
         data: the images' name.
         image_shape: channels, height, width.
         network, filters: the embedding.
         algorithm: the method's name.
-        options: all of the method's, by name.
+        options: all options of the method, by name.
         ways, shots, queries: of the tasks.
-        batch: tasks a step.
+        batch: tasks per step.
         seed: of the tasks, the network and the head.
-        validate_every, validation_tasks: when accuracy is measured, and on how many tasks.
+        validate_every, validation_tasks: how often accuracy is measured, and on how many tasks.
     """
 
     data: str
@@ -67,7 +67,7 @@ class Settings:
         _, height, width = self.image_shape
         if height != width:
             raise ValueError(f"images of {height}×{width} pixels: the network needs squares")
-        # A file may come from a version whose methods had other options.
+        # A file may come from a version in which methods had other options.
         if set(self.options) != set(self.method.options(self.options)):
             raise ValueError(f"{self.algorithm} needs {list(self.method.defaults)}")
 
@@ -86,7 +86,7 @@ class Settings:
         return _NETWORKS[self.network](channels, size, self.filters, self.seed)
 
     def formulate(self, shape: Shape, heads: int) -> Formulation:
-        """The losses on tasks of this shape, without any data."""
+        """The losses for tasks of this shape, without data."""
         embedding = self.make_embedding()
         parameters = {name: p.detach() for name, p in embedding.named_parameters()}
         model = Model(embedding, parameters, embedding.features, shape)
@@ -94,7 +94,7 @@ class Settings:
 
     @property
     def x_size(self) -> int:
-        """How many numbers are learned."""
+        """The number of learned parameters."""
         made = self.formulate(Shape(self.ways, self.shots, self.queries), heads=1)
         size: int = Structure("x", made.x0).size
         return size
@@ -114,10 +114,10 @@ class Settings:
         """Tasks that no training draws.
 
         Args:
-            images: of the classes to ask about.
+            images: of the classes to test on.
             seed: the same seed gives the same tasks.
-            queries: images a class to ask about; as in training if None.
-            together: tasks that are adapted at a time.
+            queries: query images per class; as in training if None.
+            together: tasks to adapt to at a time.
         """
         return self._problem(images, _UNSEEN + seed, queries or self.queries, together)
 
@@ -129,7 +129,7 @@ class Settings:
         return few_shot_problem(tasks, self.make_embedding(), self.make_learner(), batch=batch)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON and checkpoints hold it."""
+        """As plain data, for JSON and checkpoints."""
         return {**asdict(self), "image_shape": list(self.image_shape)}
 
     @classmethod
@@ -138,7 +138,7 @@ class Settings:
         return cls(**{**plain, "image_shape": tuple(plain["image_shape"])})
 
     def difference(self, other: Settings) -> list[str]:
-        """The options that differ, one text each, as the user would type them."""
+        """The options that differ, each as the user would type it."""
         ours, theirs = self._flat(), other._flat()
         return [
             f"{flag(name)} {_shown(ours.get(name))} (there: {_shown(theirs.get(name))})"
@@ -165,14 +165,14 @@ def settle(
     size: int = SIZE,
     **others: int,
 ) -> Settings:
-    """Settings from what the user said, with everything checked that needs no images.
+    """Settings from the user's options, checked as far as possible without the images.
 
     Args:
         data: the images' name, or a folder of them.
         algorithm: the method's name.
-        given: the method's options; None is not given.
+        given: the method's options; None means not given.
         filters: of the network; None is the usual number for the images' size.
-        size: height and width that the pictures of a folder are brought to.
+        size: the height and width that the pictures of a folder are resized to.
         others: the remaining settings.
     """
     method, origin = find(algorithm), image_set(data, size)
@@ -195,7 +195,7 @@ def settle(
 
 
 def image_set(name: str, size: int = SIZE) -> ImageOrigin | OwnPictures:
-    """The image set of this name, or the user's own in a folder; not yet loaded."""
+    """The image set of this name, or the pictures in a user's folder; not yet loaded."""
     known = {o.name: o for o in catalogue().values() if isinstance(o, ImageOrigin)}
     if name in known:
         return known[name]
@@ -208,7 +208,7 @@ def image_set(name: str, size: int = SIZE) -> ImageOrigin | OwnPictures:
 
 
 def check_classes(origin: ImageOrigin | OwnPictures, ways: int, splits: tuple[str, ...]) -> None:
-    """Refuse tasks of more classes than a split has, before the images are loaded."""
+    """Refuse tasks with more classes than a split has, before the images are loaded."""
     for split in splits:
         if ways > origin.classes[split]:
             raise UserError(

@@ -1,4 +1,4 @@
-"""Few-shot tasks, drawn from classes of images: task number i is the same whenever it is asked."""
+"""Few-shot tasks, drawn from classes of images: task number i is always the same."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ENDLESS = 2**40  # tasks: more than any run will see
 
 
 class Tasks(Source):
-    """N-way K-shot tasks with q query images a class, as rows of a data set.
+    """N-way K-shot tasks with q query images per class, as rows of a data set.
 
     Task i draws N classes, and K + q different images of each, from a stream keyed by
     (seed, i): tasks can be drawn in any order, by any process, and again.
@@ -28,7 +28,7 @@ class Tasks(Source):
         ways: N.
         shots: K.
         queries: q.
-        count: how many tasks there are; by default so many that none comes back.
+        count: the number of tasks; by default so many that none recurs.
         seed: of the draws.
         dtype: of the pixels, which are scaled from [0, 255] to [−1, 1].
 
@@ -83,7 +83,7 @@ class Tasks(Source):
         return self.images.images, self.images.labels, self.shape, self.seed, self._count
 
     def draw(self, number: int) -> Any:
-        """The places of a task's images: support class by class, then query class by class."""
+        """The indices of a task's images: support class by class, then query class by class."""
         rng = np.random.default_rng([self.seed, number])
         classes = rng.choice(len(self._members), self.shape.ways, replace=False)
         each = self.shape.shots + self.shape.queries
@@ -106,9 +106,9 @@ class Tasks(Source):
 
 
 class OneQuery(Source):
-    """Tasks with one query image each: row i is all support images and query image i.
+    """Tasks with one query image each: row i has all support images and query image i.
 
-    So the answer for an image depends on no other query image.
+    So the answer for an image does not depend on other query images.
 
     Example:
         >>> tasks = OneQuery(torch.zeros(6, 1, 16, 16), torch.ones(4, 1, 16, 16))

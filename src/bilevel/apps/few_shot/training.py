@@ -1,4 +1,4 @@
-"""Training: the outer loop, with validation on its way."""
+"""Training: the outer loop, with validations."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from bilevel.runs.result import Result
 
 _SAVE_SECONDS = 30.0  # the most that a crash can cost
 _LOSS_EVERY = 10  # steps; f costs a third of a step
-_VALIDATION_SEED = 0  # the same tasks in every training, so that accuracies can be compared
+_VALIDATION_SEED = 0  # the same tasks in every training, to compare accuracies
 
 
 class Watcher(AbstractContextManager[Any], Protocol):
-    """Who is told how a training goes, inside a block."""
+    """A context manager that is told how a training goes."""
 
     def stepped(self, step: int, loss: float | None) -> None: ...
     def measuring(self, split: str, done: int, tasks: int) -> None: ...
@@ -39,17 +39,17 @@ class Watcher(AbstractContextManager[Any], Protocol):
 
 
 class Validation(StatefulCallback):
-    """Measures the accuracy now and then, writes it down, and keeps the best and the last model.
+    """Measures the accuracy regularly, records it, and keeps the best and the last model.
 
-    Its memory holds all lines and the losses since the last. An interruption does not wait for a
-    measurement: a model that was due is measured when the training goes on.
+    Its memory holds all lines and the losses since the last one. An interruption does not wait for
+    a measurement: a model that was due is measured when the training is resumed.
 
     Args:
         settings: of the training.
-        limits: it is measured where these end it, too.
+        limits: accuracy is also measured where these end the training.
         images: to measure with.
         folder: for the models and the history.
-        watcher: is told how it goes.
+        watcher: told how it goes.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Validation(StatefulCallback):
             split: settings.evaluation_problem(part, _VALIDATION_SEED)
             for split, part in (("train", images.train), ("validation", images.validation))
         }
-        # The checkpoint compares what is trained on; these are what the models are compared by.
+        # The checkpoint identifies the training images; these are what models are compared by.
         self._measured_on = digest_of_tensor(images.validation.images)
         self.lines: list[Line] = []
         self._losses: list[float] = []
@@ -83,19 +83,19 @@ class Validation(StatefulCallback):
         self.measure()
 
     def ask_for(self, step: int, seconds: float, x: Tensor) -> None:
-        """Have this model measured, unless it was."""
+        """Schedule the measurement of this model, unless it was measured."""
         if step not in {*(line.step for line in self.lines), *(each["step"] for each in self.due)}:
             self.due.append({"step": step, "seconds": seconds, "losses": self._losses, "x": x})
             self._losses = []
 
     def measure(self) -> None:
-        """Measure all that is due, or up to an interruption."""
+        """Measure all models that are due, until an interruption."""
         try:
             while self.due:
                 self._validate(**self.due[0])
                 del self.due[0]
         except interruption.Interrupted:
-            pass  # `minimize` ends after this step, and the memory has what is still due
+            pass  # `minimize` ends after this step; the memory holds what is still due
 
     def memory(self) -> dict[str, Any]:
         kept = {"losses": list(self._losses), "due": list(self.due)}
@@ -124,7 +124,7 @@ class Validation(StatefulCallback):
             validation_accuracy=validation.mean,
             validation_interval=validation.interval,
         )
-        # Of equal ones the first is the best: it took fewer steps.
+        # Of equal models the first is the best: it took fewer steps.
         is_best = all(line.validation_accuracy > old.validation_accuracy for old in self.lines)
         self.lines.append(line)
         self._folder.write_history(self.lines)
@@ -155,8 +155,8 @@ def train(
 ) -> Result:
     """Do this process's share of the steps.
 
-    Every number depends on the settings alone: a training that was broken off and goes on ends
-    with the bits of one that was not.
+    Every number depends on the settings alone: a training that was interrupted and resumed gives
+    the same bits as one that was not.
     """
     return minimize(
         shard(settings.training_problem(images.train), peers),

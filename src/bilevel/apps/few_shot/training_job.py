@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bilevel.apps.few_shot.checkpoint import Checkpoint
-from bilevel.apps.few_shot.run_folder import Kept, Limits, Line, RunFolder, lines_of
+from bilevel.apps.few_shot.run_folder import Limits, Line, RunFolder, lines_of
+from bilevel.apps.few_shot.scores import percent
 from bilevel.apps.few_shot.settings import Settings
 from bilevel.apps.few_shot.training import Validation, Watcher, advice, train
 from bilevel.apps.few_shot.training_page import write_training_page
 from bilevel.datasets import ImageClasses
 from bilevel.durable.interruption import graceful
 from bilevel.problem.peers import Peers
+from bilevel.runs.checkpoints.saved import Saved
 from bilevel.runs.result import Result, Status
 
 _DIVERGED = _NOTHING = 1
@@ -20,7 +22,7 @@ _DIVERGED = _NOTHING = 1
 
 @dataclass(frozen=True)
 class Ending:
-    """What to tell the user at the end, and the command's exit code."""
+    """The final message to the user, and the command's exit code."""
 
     text: str
     code: int = 0
@@ -28,25 +30,25 @@ class Ending:
 
 @dataclass(frozen=True)
 class Job:
-    """A training that was asked for and checked.
+    """A requested training, after all checks.
 
     Args:
-        settings: what to do.
-        limits: how far.
-        folder: where; it may hold the training's first part.
-        kept: where that stands; None if there is none.
-        command: as typed, to go on with.
+        settings: of the training.
+        limits: when it ends.
+        folder: for its files; it may hold an unfinished training.
+        kept: its last checkpoint; None if there is none.
+        command: as typed, to resume it.
     """
 
     settings: Settings
     limits: Limits
     folder: RunFolder
-    kept: Kept | None
+    kept: Saved | None
     command: str
 
     @property
     def beginning(self) -> str:
-        """What will be done."""
+        """A description of what will be done."""
         s = self.settings
         options = ", ".join(f"{n.replace('_', ' ')} {value}" for n, value in s.options.items())
         begin = (
@@ -59,17 +61,17 @@ class Job:
 
     @property
     def _done(self) -> int:
-        """How many steps."""
-        return self.kept.step if self.kept else 0
+        """The number of steps done."""
+        return self.kept.past.state.step if self.kept else 0
 
     @property
     def _is_done(self) -> bool:
-        if self.kept is None or self.kept.memory["due"]:
+        if self.kept is None or self.kept.memories[0]["due"]:
             return False
-        lines = lines_of(self.kept.memory["history"])
-        if not lines or lines[-1].step != self.kept.step:  # the last model is still to be measured
+        lines = lines_of(self.kept.memories[0]["history"])
+        if not lines or lines[-1].step != self._done:  # the last model is still to be measured
             return False
-        return self.limits.reached(self.kept.step, self.kept.seconds)
+        return self.limits.reached(self._done, self.kept.past.seconds)
 
     def run(
         self,
@@ -80,13 +82,13 @@ class Job:
         """Train up to the limits, unless they are reached already.
 
         Args:
-            load: gets the images.
-            watch: makes who is told, from the algorithm, the steps in all and those done.
-            peers: who shares the tasks of each step; those that do not lead call `follow`.
+            load: loads the images.
+            watch: makes the watcher, from the algorithm, the total steps and those done.
+            peers: the processes that share the tasks of each step; all but the first call `follow`.
         """
         peers.told(self._is_done)
         if self.kept and self._is_done:
-            found = self._results(lines_of(self.kept.memory["history"]))
+            found = self._results(lines_of(self.kept.memories[0]["history"]))
             return Ending(f"It had already ended; use more --steps to continue.\n{found}")
         settings, limits, folder, images = self.settings, self.limits, self.folder, load()
         watcher = watch(settings.algorithm, limits.steps, self._done)
@@ -95,8 +97,8 @@ class Job:
             folder.open(settings, limits, self.command)
             with watcher:
                 result = train(settings, limits, images, peers, [validation], folder.checkpoints)
-                # The last step may not have been due: of a divergence one looks for the cause, and
-                # when time is up inside a step, the one before it was the last.
+                # The last step may not have been due: after a divergence its accuracy helps to
+                # find the cause, and if the time is up during a step, the one before is the last.
                 ended = result.status in (Status.DIVERGED, Status.TIME_LIMIT)
                 if ended and result.state.step:
                     validation.ask_for(result.state.step, result.seconds, result.state.x)
@@ -133,10 +135,10 @@ class Job:
 
     def _results(self, lines: Sequence[Line]) -> str:
         last, best = lines[-1], max(lines, key=lambda line: line.validation_accuracy)
-        mean, interval = 100 * best.validation_accuracy, 100 * best.validation_interval
+        accuracy = percent(best.validation_accuracy, best.validation_interval)
         return (
             f"at step {last.step:,} after {last.seconds:,.1f} s, evaluation excluded\n"
-            f"best validation accuracy: {mean:.2f} ± {interval:.2f} % over "
+            f"best validation accuracy: {accuracy} over "
             f"{self.settings.validation_tasks} tasks, at step {best.step:,}\n"
             f"model:  {self.folder.best}\n"
             f"report: {self.folder.report}\n"
@@ -145,5 +147,5 @@ class Job:
 
 
 def prepare(settings: Settings, limits: Limits, folder: RunFolder, command: str) -> Job:
-    """Check the folder, and find where to go on. It leaves nothing behind."""
+    """Check the folder, and find where to resume. It leaves nothing behind."""
     return Job(settings, limits, folder, folder.check(settings), command)

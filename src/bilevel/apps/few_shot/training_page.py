@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 import bilevel
 from bilevel import report
 from bilevel.apps.few_shot.run_folder import Line
+from bilevel.apps.few_shot.scores import percent
 from bilevel.apps.few_shot.settings import Settings
 
 _AXES = {"Outer steps": "step", "Seconds": "seconds"}
@@ -33,8 +34,8 @@ def write_training_page(
         settings: of the training.
         history: its validations.
         notices: what the reader must not miss.
-        ending: how it ended, in a sentence.
-        command: that was typed.
+        ending: how it ended.
+        command: as typed.
     """
     s = settings
     title = f"{s.algorithm} on {s.data}, {s.ways}-way {s.shots}-shot"
@@ -64,8 +65,7 @@ def _lead(history: Sequence[Line], settings: Settings) -> str:
 
 
 def _accuracy(line: Line, split: str) -> str:
-    mean, interval = getattr(line, f"{split}_accuracy"), getattr(line, f"{split}_interval")
-    return f"{100 * mean:.2f} ± {100 * interval:.2f} %"
+    return percent(getattr(line, f"{split}_accuracy"), getattr(line, f"{split}_interval"))
 
 
 def _curves(history: Sequence[Line], settings: Settings) -> report.Plots:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bilevel.cli.options import MOST_SEEDS, folder, optional
+from bilevel.cli.options import MOST_SEEDS, folder, optional, told_if_interrupted, typed
 
 _EPILOG = """
 **Examples**
@@ -44,7 +44,6 @@ def bench(
     where it was interrupted, and adds methods and seeds.
     """
     from bilevel.cli.bars import RunsBar
-    from bilevel.cli.typed import told_if_interrupted, typed
     from bilevel.datasets.field_problems import benchmarks
     from bilevel.durable.files import write_text
     from bilevel.durable.interruption import raising

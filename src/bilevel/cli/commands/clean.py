@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bilevel.arguments import LARGEST
-from bilevel.cli.options import Force, optional
+from bilevel.cli.options import Force, optional, told_if_interrupted, typed
 
 _EPILOG = """
 **Examples**
@@ -28,24 +28,23 @@ _TABLE = (
 _OUTPUT = "A new folder for the results."
 _TRUSTED = (
     "Rows whose labels are right: a file of the same form, the decisions of a review, or a yes/no "
-    "column "
-    "of the table. 20 help much, 100 more."
+    "column of the table. 20 help a lot, 100 more."
 )
 _LABEL = "The column with the labels. With --annotators it may be left out."
 _ANNOTATORS = (
-    "Columns in which several people have labelled the rows, with commas between; their votes are "
-    "weighed by how good each of them is."
+    "Columns in which several people have labelled the rows, separated by commas; their votes are "
+    "weighted by how reliable each person is."
 )
-_TASK = "What the labels are: classification (classes), regression (numbers); found by itself."
+_TASK = "What the labels are: classification (classes), regression (numbers), or auto: detect it."
 _TEXT = "A column to be read as free text. Repeatable."
 _CATEGORY = "A column of numbers that are categories, such as a code. Repeatable."
 _IGNORE = "A column to leave out, such as one that was made from the label. Repeatable."
-_EXPLAIN = "Show what each column is taken for, and end."
+_EXPLAIN = "Show what each column is taken for, and stop."
 _SEED = "The same seed gives the same result."
-_SEPARATOR = "What separates the columns of a text file; found by itself."
-_DECIMAL = "The decimal sign of a text file, '.' or ','; found by itself."
-_ENCODING = "Of a text file, such as utf-8 or cp1252; found by itself."
-_FORMAT = "Of the table that is written: csv, tsv, xlsx, parquet, ...; as the table that is read."
+_SEPARATOR = "What separates the columns of a text file; detected by default."
+_DECIMAL = "The decimal sign of a text file, '.' or ','; detected by default."
+_ENCODING = "Of a text file, such as utf-8 or cp1252; detected by default."
+_FORMAT = "Of the output table: csv, tsv, xlsx, parquet, ...; by default that of the input."
 
 
 def register(app: typer.Typer) -> None:
@@ -79,13 +78,13 @@ def clean(
     Numbers, categories, dates and free text are used as they are found. Writes to the output
     folder:
 
-    - **labels.csv** (or the kind of file that was read): your table and four columns more: the
-    likely label, its probability, how suspicious your label is (0 to 1), and a flag;
+    - **labels.csv** (or the format of your table): your table with four more columns: the likely
+    label, its probability, how suspicious your label is (0 to 1), and a flag;
 
     - **report.html**: how many labels are wrong, how sure that is, and the most suspicious rows;
 
-    - **review.html**: the flagged rows one by one, to decide on, and 20 picked at random; the
-    decisions can be given with `--trusted`;
+    - **review.html**: the flagged rows, and 20 picked at random, for you to decide on; pass your
+    decisions with `--trusted`;
 
     - **model.npz**: a model that was not misled by the wrong labels, for `bilevel predict`.
     """
@@ -107,7 +106,6 @@ def clean(
     from bilevel.apps.cleaning.sniffing import Style
     from bilevel.cli.bars import RunsBar
     from bilevel.cli.bars import console as notes
-    from bilevel.cli.typed import told_if_interrupted, typed
     from bilevel.durable.interruption import raising
 
     request = Request(

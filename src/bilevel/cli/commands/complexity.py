@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bilevel.cli.options import MOST_SEEDS, folder, optional
+from bilevel.cli.options import MOST_SEEDS, folder, optional, told_if_interrupted, typed
 
 _EPILOG = """
 **Examples**
@@ -51,7 +51,6 @@ def complexity(
     from dataclasses import replace
 
     from bilevel.cli.bars import RunsBar
-    from bilevel.cli.typed import told_if_interrupted, typed
     from bilevel.durable.interruption import raising
     from bilevel.lab.complexity.job import measure, write_results
     from bilevel.lab.complexity.studies import FULL, QUICK

@@ -18,14 +18,14 @@ _EPILOG = """
 
 `bilevel doctor --json > machine.json`, to send with a question
 """
-# What each extra brings, by the package that stands for it.
+# Each extra, with a package that shows whether it is installed.
 _EXTRAS = {"fast": "numba", "sklearn": "scikit-learn", "cli": "optuna", "trackers": "mlflow-skinny"}
 _CORE = ("torch", "numpy", "scipy")
-_RIGHT = 1e-8  # relative error that a hypergradient in double precision may have here
+_RIGHT = 1e-8  # relative error allowed to a hypergradient in double precision
 
 
 class Line(NamedTuple):
-    """One thing that was looked at; `good` is None where there is nothing to judge."""
+    """One finding; `good` is None if there is nothing to judge."""
 
     what: str
     found: str
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(json: Json = False) -> None:
-    """Look at this machine: versions, threads, kernels and their speed, data, and a self-test.
+    """Inspect this machine: versions, threads, kernels and their speed, data, and a self-test.
 
     The self-test compares hypergradients by AID and by ITD, on losses given as functions and on
     softmax regression, with the truth from dense matrices. It takes seconds. The exit code is 1
@@ -88,31 +88,20 @@ def kernels() -> list[Line]:
     rows = torch.randn(2000, 50, generator=torch.Generator().manual_seed(0))
     labels = (rows[:, 0] > 0).long()
     known = bilevel.softmax_problem(
-        (rows, labels),
-        (rows, labels),
-        weights=bilevel.SigmoidWeights(),
-        penalty=bilevel.Ridge(0.1),
+        (rows, labels), (rows, labels), weights=bilevel.SigmoidWeights(), penalty=bilevel.Ridge(0.1)
     )
-    plain = bilevel.Problem(
-        outer=known.outer,
-        inner=known.inner,
-        x0=known.x0,
-        y0=known.y_structure.unflatten(known.y0),
-        inner_data=(rows, labels),
-        outer_data=(rows, labels),
-    )
-    times = {
-        name: _milliseconds(problem) for name, problem in (("model", known), ("autograd", plain))
-    }
+    y0 = known.y_structure.unflatten(known.y0)
+    plain = bilevel.Problem(known.outer, known.inner, known.x0, y0, (rows, labels), (rows, labels))
+    by_model, by_autograd = _milliseconds(known), _milliseconds(plain)
     return [
         Line("compiled kernels", said),
-        Line("one hypergradient", f"{times['model']:.1f} ms by the model of softmax regression"),
-        Line("the same by autograd", f"{times['autograd']:.1f} ms; 2,000 rows, 50 columns, CG(20)"),
+        Line("one hypergradient", f"{by_model:.1f} ms by the model of softmax regression"),
+        Line("the same by autograd", f"{by_autograd:.1f} ms; 2,000 rows, 50 columns, CG(20)"),
     ]
 
 
 def _milliseconds(problem: object) -> float:
-    """The least of five, after one that may compile; seconds of the processor."""
+    """The least of five runs, after one that may compile, in processor time."""
     import time
 
     import bilevel

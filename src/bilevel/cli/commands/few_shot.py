@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilevel.cli.options import Force, NewFolder, folder, must_exist, optional
+from bilevel.cli.options import Force, NewFolder, folder, must_exist, optional, typed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,16 +59,16 @@ With a model of your own: `bilevel few-shot adapt best.pt --support mine --query
 If `unknown/` has folders named `rose`, `tulip`, ..., the accuracy is given, too.
 """
 _DATA = "fc100, mini-imagenet, omniglot, or a folder with a folder of pictures per class."
-_SIZE = "Pixels that the pictures of a folder are brought to."
-_INNER_STEPS = "Inner steps. \\[default: the algorithm's own, as for the next ones]"
+_SIZE = "Height and width that the pictures of a folder are resized to."
+_INNER_STEPS = "Inner steps. \\[default: the algorithm's own, as for the next options]"
 _FILTERS = "Of the network. \\[default: 64 for images up to 32×32, else 32]"
 _FOLDER = "The folder of the training. \\[default: out/few-shot-DATA-ALGORITHM]"
 _EVERY = "Steps between two validations; the model is saved at each."
 _QUERIES = "Query images per class. \\[default: as in training]"
 _QUERY = "A folder of pictures to label; if it has folders by class, the labels are checked."
 _SHOTS = "Support pictures per class. \\[default: what each has, but no fewer than in training]"
-_SHIPPED = "best.pt or last.pt of a training. \\[default: a model of FC100, which comes along]"
-_DRAWN = "Decides which are drawn."
+_SHIPPED = "best.pt or last.pt of a training. \\[default: the included model of FC100]"
+_DRAWN = "Determines which tasks are drawn."
 _INVERT = "Swap black and white: models of omniglot expect white ink."
 
 
@@ -144,7 +144,6 @@ def train(
     from bilevel.apps.few_shot.training_job import prepare
     from bilevel.cli.bars import TrainingBar
     from bilevel.cli.memory import keep_freed_memory
-    from bilevel.cli.typed import typed
     from bilevel.problem.peers import from_environment
 
     keep_freed_memory()
@@ -201,10 +200,9 @@ def evaluate(
     """
     must_exist(checkpoint)
     from bilevel.apps.few_shot.checkpoint import load
-    from bilevel.apps.few_shot.evaluation import Question, check, write_record
+    from bilevel.apps.few_shot.evaluation import Question, check, evaluation_table, write_record
     from bilevel.apps.few_shot.evaluation import evaluate as measure
     from bilevel.apps.few_shot.settings import image_set
-    from bilevel.apps.few_shot.terminal import evaluation_table
     from bilevel.cli.bars import TasksBar
     from bilevel.cli.memory import keep_freed_memory
     from bilevel.durable.folders import check_file
@@ -249,10 +247,8 @@ def adapt(
         must_exist(checkpoint)
     from bilevel.apps.few_shot.checkpoint import SHIPPED, load
     from bilevel.apps.few_shot.labelling import Request, label, prepare, write_table
-    from bilevel.apps.few_shot.labels_page import write_labels_page
-    from bilevel.apps.few_shot.terminal import labels_table, summary
+    from bilevel.apps.few_shot.labels_page import labels_table, summary, write_labels_page
     from bilevel.cli.bars import TasksBar
-    from bilevel.cli.typed import typed
     from bilevel.durable.folders import check_folder, filled
 
     model = load(checkpoint or SHIPPED)
@@ -272,7 +268,7 @@ def adapt(
 
 def _load(data: str, size: int) -> ImageClasses:
     """The images, with a bar for each file that must be downloaded first."""
-    from bilevel.apps.few_shot.own_pictures import OwnPictures
+    from bilevel.apps.few_shot.picture_folders import OwnPictures
     from bilevel.apps.few_shot.settings import image_set
     from bilevel.cli.bars import downloads
     from bilevel.datasets import load_images
@@ -285,7 +281,7 @@ def _load(data: str, size: int) -> ImageClasses:
 
 
 def _say(text: str) -> None:
-    """Beside the result: on stderr."""
+    """Print to stderr, apart from the result."""
     typer.echo(text, err=True)
 
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilevel.cli.options import Budget, Json, Seeds, argument, folder, print_json
+from bilevel.cli.options import (
+    Budget,
+    Json,
+    Seeds,
+    argument,
+    folder,
+    print_json,
+    told_if_interrupted,
+    typed,
+)
 from bilevel.lab.figures import figure_names
 
 if TYPE_CHECKING:
@@ -70,7 +79,6 @@ def reproduce(
     """
     from bilevel.cli.bars import RunsBar
     from bilevel.cli.memory import keep_freed_memory
-    from bilevel.cli.typed import told_if_interrupted, typed
     from bilevel.durable.interruption import graceful
     from bilevel.errors import UserError
     from bilevel.lab.experiments.reproduce import QUICK, Scale

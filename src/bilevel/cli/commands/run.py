@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bilevel.cli.options import Budget, Seeds, argument, folder
+from bilevel.cli.options import Budget, Seeds, argument, folder, typed
 
 
 def register(app: typer.Typer) -> None:
@@ -16,8 +16,7 @@ def register(app: typer.Typer) -> None:
 
 def run(
     experiment: Annotated[
-        str,
-        argument("A TOML file, or the name of an experiment in the package.", "EXPERIMENT"),
+        str, argument("A TOML file, or the name of an experiment in the package.", "EXPERIMENT")
     ],
     output: Annotated[Path | None, folder("The run folder. \\[default: out/NAME]")] = None,
     seeds: Seeds = None,
@@ -43,7 +42,6 @@ def run(
     """
     from bilevel.cli.bars import RunsBar
     from bilevel.cli.memory import keep_freed_memory
-    from bilevel.cli.typed import typed
     from bilevel.durable.interruption import Interrupted, graceful
     from bilevel.lab.experiments.experiment import load
     from bilevel.lab.experiments.runner import follow_experiment, run_experiment

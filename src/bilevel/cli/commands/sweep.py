@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bilevel.cli.options import Json, argument, optional, print_json
+from bilevel.cli.options import Json, argument, optional, print_json, told_if_interrupted
 
 _EXPERIMENT = "A TOML file with [sweep.LABEL] tables, or the name of one in the package."
 _TRIALS = "Points of each grid to try, over all processes. \\[default: all]"
@@ -44,7 +44,6 @@ def sweep(
     OMP_NUM_THREADS=1.
     """
     from bilevel.cli.bars import RunsBar
-    from bilevel.cli.typed import told_if_interrupted
     from bilevel.durable.files import write_text
     from bilevel.durable.folders import check_file
     from bilevel.durable.interruption import raising

@@ -1,1 +1,1 @@
-"""Few-shot learning: an embedding outside, linear heads or whole networks inside."""
+"""Few-shot learning: an embedding in x, linear heads or whole networks in y."""

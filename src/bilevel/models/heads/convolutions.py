@@ -19,14 +19,14 @@ _REGISTER = 32  # bytes
 
 
 def convolution(weight: Tensor) -> Convolution:
-    """By tiles, if there are enough channels and filters to fill pairs of registers."""
+    """By tiles, if channels and filters fill pairs of registers; else by torch."""
     filters, channels = weight.shape[:2]
     pair = 2 * _REGISTER // weight.element_size()
     return ByTorch(weight) if filters % pair or channels % pair else ByTiles(weight)
 
 
 class Convolution(ABC):
-    """One layer's."""
+    """The convolution of a layer."""
 
     @abstractmethod
     def forward(self, A: Tensor) -> Tensor:
@@ -34,7 +34,7 @@ class Convolution(ABC):
 
     @abstractmethod
     def back(self, of_Z: Tensor, A: Tensor, of_A: Tensor | None) -> Tensor:
-        """∂w; and ∂A into `of_A` if it is wanted."""
+        """∂w; ∂A is written to `of_A`, unless that is None."""
 
 
 class ByTorch(Convolution):
@@ -76,7 +76,7 @@ class ByTiles(Convolution):
         if of_A is not None:
             self._convolve(of_Z, self._weight.flip(2, 3).transpose(0, 1), of_A)
         filters, channels = self._weight.shape[:2]
-        # Each thread has sums of its own.
+        # Each thread has its own sums.
         parts = threads.parts(winograd.tiles(*A.shape[:3]), threads.count())
         sums = A.new_zeros(len(parts), 16, channels * filters)
         given, shape = (A.numpy().reshape(-1), of_Z.numpy().reshape(-1)), (*A.shape[1:], filters)

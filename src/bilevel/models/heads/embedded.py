@@ -1,32 +1,35 @@
-"""The features of a batch of tasks at one x, and the pass back from them."""
+"""The features of a batch of tasks at one x, and the backward pass from them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from bilevel.models.heads.form import HeadForm, with_ones
 from bilevel.models.heads.recording import Passes, Scratch, SelfDifferentiating
-from bilevel.models.heads.side_by_side import side_by_side
 from bilevel.oracles.autograd import Recording
 from bilevel.problem.sources import Batch, Rows
+
+T = TypeVar("T")
 
 
 class Embedded:
     """Features, evaluated one task at a time: a task fits the cache better than a batch of tasks.
 
-    Of an embedding that knows its own derivative, as many tasks at a time as there are threads.
+    With an embedding that knows its own derivative, as many tasks at a time as there are threads.
 
     Args:
         form: holds the embedding.
-        x: the outer variable, to know it again.
-        parameters: the part of x that is the embedding's.
-        rows: the tasks, to know them again.
+        x: the outer variable, to recognise it.
+        parameters: the embedding's part of x.
+        rows: the tasks, to recognise them.
         batch: their images.
-        graph_bytes: keep the graphs of as many tasks as fit.
+        graph_bytes: the graphs of as many tasks are kept as fit into this.
         scratch: for embeddings that know their own derivative.
     """
 
@@ -64,14 +67,14 @@ class Embedded:
         return total
 
     def _each(self, function: Callable[[int], Tensor]) -> list[Tensor]:
-        """Of every task; automatic differentiation has the module for itself."""
+        """The function of every task; with automatic differentiation, in a single thread."""
         tasks = range(len(self._images))
         if self._explicit is None:
             return [function(i) for i in tasks]
         return side_by_side(function, tasks)
 
     def _features(self, i: int) -> Tensor:
-        """With what the way back needs, if there is room."""
+        """The features, with what the backward pass needs if there is room."""
         if self._room <= 0:
             return self._evaluate(i)
         recording = self._record(i)
@@ -118,3 +121,24 @@ class Embedded:
 
     def _embed(self, parameters: Tensor, i: int) -> Tensor:
         return self._form.embed(self._form.parameters.unflatten(parameters), self._images[i])
+
+
+def side_by_side(function: Callable[[int], T], numbers: Sequence[int]) -> list[T]:
+    """The function applied to each number, in as many threads as torch uses.
+
+    Torch's threads synchronise after every operation, tasks only once. In these threads, each torch
+    operation uses one thread; elsewhere nothing changes.
+
+    Example:
+        >>> side_by_side(lambda i: i * i, [1, 2, 3])
+        [1, 4, 9]
+    """
+    count = torch.get_num_threads()
+    if min(count, len(numbers)) <= 1:
+        return [function(number) for number in numbers]
+    try:
+        # A thread sets this for itself, and for the threads that are started later.
+        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            return list(pool.map(function, numbers))
+    finally:
+        torch.set_num_threads(count)

@@ -13,6 +13,7 @@ Reference: Ji, Yang & Liang, ICML 2021, Section 5.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from bilevel.problem.sources import Batch
+from bilevel.oracles.points import Oracle
+from bilevel.problem.sources import Batch, Rows
 from bilevel.problem.structure import Structure
 
 Parameters = Mapping[str, Tensor]
@@ -30,7 +32,7 @@ Parameters = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Shape:
-    """How the images of a task lie: class by class, the support images before all query ones."""
+    """The order of a task's images: support before query, both class by class."""
 
     ways: int
     shots: int
@@ -38,7 +40,7 @@ class Shape:
 
     @property
     def support(self) -> int:
-        """How many support images there are."""
+        """The number of support images."""
         return self.ways * self.shots
 
     @property
@@ -52,13 +54,13 @@ class Shape:
 
 @dataclass(frozen=True)
 class HeadForm:
-    """Everything that defines the two losses when heads adapt.
+    """Everything that defines the two losses if heads adapt.
 
     Args:
         embedding: from images (n, channels, height, width) to features (n, p). It sees the
             support and the query images of one task together, so that batch normalisation uses
             the statistics of the task.
-        parameters: the embedding's, as they lie in x.
+        parameters: the embedding's, with their layout in x.
         shape: of the tasks.
         features: p.
         ridge: r.
@@ -96,14 +98,14 @@ class HeadForm:
 
 @dataclass(frozen=True)
 class NetworkForm:
-    """Everything that defines the two losses when all parameters adapt (MAML).
+    """Everything that defines the two losses if all parameters adapt (MAML).
 
     y holds, for each task, the embedding's parameters and the head, flat; support and query
-    images are embedded apart. g and f have no other x than the start of y.
+    images are embedded separately. g and f depend on x only through the start of y.
 
     Args:
         embedding, shape, features, heads: as in `HeadForm`.
-        parameters: of one task, as they lie in a row of y: {"embedding": ..., "head": ...}.
+        parameters: of one task, with their layout in a row of y: {"embedding": ..., "head": ...}.
     """
 
     embedding: nn.Module
@@ -125,7 +127,7 @@ class NetworkForm:
         return _losses(logits, self.shape.query_labels).mean()
 
     def logits(self, y: Tensor, images: Tensor) -> Tensor:
-        """Of each task's images by its own network, (tasks, n, ways)."""
+        """The logits of each task's images by its own network, (tasks, n, ways)."""
         found = []
         for flat, task in zip(y, images, strict=True):
             own = self.parameters.unflatten(flat)
@@ -134,15 +136,23 @@ class NetworkForm:
         return torch.stack(found)
 
 
+class TaskOracle(Oracle):
+    """An oracle of tasks, whose adapted models can be asked about the query images."""
+
+    @abstractmethod
+    def query_logits(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
+        """(tasks, query images, ways), for the accuracy."""
+
+
 def apply(module: nn.Module, parameters: Parameters, images: Tensor) -> Tensor:
-    """The module with these parameters; its buffers (running statistics) are left as they are."""
+    """The module's output with these parameters; its buffers (running statistics) do not change."""
     buffers = {name: _copy(buffer, images.dtype) for name, buffer in module.named_buffers()}
     features: Tensor = functional_call(module, {**parameters, **buffers}, (images,))
     return features
 
 
 def _copy(buffer: Tensor, dtype: torch.dtype) -> Tensor:
-    """In this precision, if it holds no integers."""
+    """A copy in this precision, unless it holds integers."""
     return buffer.to(dtype, copy=True) if buffer.is_floating_point() else buffer.clone()
 
 

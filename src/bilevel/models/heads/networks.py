@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from bilevel.models.heads.form import NetworkForm
-from bilevel.models.heads.tasks import TaskOracle
+from bilevel.models.heads.form import NetworkForm, TaskOracle
 from bilevel.oracles.autograd import AutogradOracle
 from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Start
+from bilevel.problem.model import Model
 from bilevel.problem.problem import Problem
 from bilevel.problem.sources import Rows
+
+
+@dataclass(frozen=True)
+class NetworkModel(Model):
+    """Whole networks, one task at a time."""
+
+    form: NetworkForm
+
+    def oracle(self, problem: Any, seed: int) -> NetworkOracle:
+        return NetworkOracle(self.form, problem, seed)
 
 
 class NetworkOracle(TaskOracle):
@@ -36,10 +48,10 @@ class NetworkOracle(TaskOracle):
         return _NetworksOuter([self._one.outer(x, y, i) for i in self._each(rows)], x, y)
 
     def inner(self, x: Tensor, y: Tensor, rows: Rows = None) -> Inner:
-        return _NetworksInner([self._one.inner(x, y, i) for i in self._each(rows)], x, y)
+        return self.linearize(x, y, rows)
 
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
-        return _NetworksLinear(self._one, x, y, self._each(rows))
+        return _NetworksPoint(self._one, x, y, self._each(rows))
 
     def start(self, x: Tensor, y: Tensor, rows: Rows = None) -> Start:
         return self._one.start(x, y)
@@ -72,30 +84,8 @@ class _NetworksOuter(Outer):
         return torch.zeros_like(self._x), total.div_(len(self._tasks))
 
 
-class _NetworksInner(Inner):
-    def __init__(self, tasks: Sequence[Inner], x: Tensor, y: Tensor) -> None:
-        self._tasks, self._x, self._y = tasks, x, y
-
-    def value(self) -> Tensor:
-        return torch.stack([task.value() for task in self._tasks]).sum()
-
-    def gradient(self) -> Tensor:
-        return self.value_and_gradient()[1]
-
-    def value_and_gradient(self) -> tuple[Tensor, Tensor]:
-        value, gradient = self._y.new_zeros(()), torch.zeros_like(self._y)
-        for task in self._tasks:
-            of_task = task.value_and_gradient()
-            value.add_(of_task[0])
-            gradient.add_(of_task[1])
-        return value, gradient
-
-    def gradient_x(self) -> Tensor:
-        return torch.zeros_like(self._x)
-
-
-class _NetworksLinear(Linear):
-    """Each task's graph is made when a product asks for it, and then forgotten."""
+class _NetworksPoint(Linear):
+    """g at a point: each task's graph is made when it is needed, and then forgotten."""
 
     def __init__(self, one: Oracle, x: Tensor, y: Tensor, tasks: list[Tensor]) -> None:
         self._one, self._x, self._y, self._tasks = one, x, y, tasks
@@ -105,19 +95,24 @@ class _NetworksLinear(Linear):
         return torch.stack([point.value() for point in points]).sum()
 
     def gradient(self) -> Tensor:
-        return self._sum(lambda around: around.gradient())
+        return self.value_and_gradient()[1]
+
+    def value_and_gradient(self) -> tuple[Tensor, Tensor]:
+        value, gradient = self._y.new_zeros(()), torch.zeros_like(self._y)
+        for i in self._tasks:
+            of_task = self._one.inner(self._x, self._y, i).value_and_gradient()
+            value.add_(of_task[0])
+            gradient.add_(of_task[1])
+        return value, gradient
 
     def gradient_x(self) -> Tensor:
         return torch.zeros_like(self._x)
 
     def hvp(self, v: Tensor) -> Tensor:
-        return self._sum(lambda around: around.hvp(v))
+        total = torch.zeros_like(self._y)
+        for i in self._tasks:
+            total.add_(self._one.linearize(self._x, self._y, i).hvp(v))
+        return total
 
     def cross(self, v: Tensor) -> Tensor:
         return torch.zeros_like(self._x)
-
-    def _sum(self, product: Callable[[Linear], Tensor]) -> Tensor:
-        total = torch.zeros_like(self._y)
-        for i in self._tasks:
-            total.add_(product(self._one.linearize(self._x, self._y, i)))
-        return total

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from bilevel.models.heads.embedded import Embedded
-from bilevel.models.heads.form import HeadForm
+from bilevel.models.heads.form import HeadForm, TaskOracle
 from bilevel.models.heads.recording import Scratch
-from bilevel.models.heads.tasks import TaskOracle
 from bilevel.oracles.points import Inner, Linear, Outer, Start
+from bilevel.problem.model import Model
 from bilevel.problem.sources import Rows, Source
 
 _GRAPH_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class HeadModel(Model):
+    """Heads in closed form, on features that are computed once per step."""
+
+    form: HeadForm
+
+    def oracle(self, problem: Any, seed: int) -> HeadOracle:
+        return HeadOracle(self.form, problem.inner_data, seed)
 
 
 class HeadOracle(TaskOracle):
@@ -36,8 +48,8 @@ class HeadOracle(TaskOracle):
         form: the losses.
         data: the tasks' images, support before query.
         seed: of the streams.
-        graph_bytes: how much memory the graphs of the embedding may hold between its evaluation
-            and its derivative; what does not fit is evaluated a second time.
+        graph_bytes: how much memory the embedding's graphs may take between its evaluation and
+            its derivative; what does not fit is evaluated again.
     """
 
     def __init__(
@@ -65,9 +77,9 @@ class HeadOracle(TaskOracle):
         features = at.values[..., :-1]
         if len(covector) != features.numel() + self.head_size:
             raise ValueError(
-                "the derivative is of other tasks than those of the outer step: few-shot problems "
-                "are solved on all tasks of a step, so use batch=None, and choose how many there "
-                "are in few_shot_problem"
+                "the derivative belongs to other tasks than those of the outer step: few-shot "
+                "problems are solved on all tasks of a step, so use batch=None, and choose their "
+                "number in few_shot_problem"
             )
         of_parameters = at.pull(covector[: features.numel()].view_as(features))
         return torch.cat([of_parameters, covector[features.numel() :]])
@@ -80,14 +92,14 @@ class HeadOracle(TaskOracle):
         return at.values[:, self.form.shape.support :] @ self.heads(y, at)
 
     def embedded(self, x: Tensor, rows: Rows) -> Embedded:
-        """The tasks' features at x, evaluated if they are not those of the last call."""
+        """The tasks' features at x, evaluated unless they are those of the last call."""
         if self._embedded is None or not self._embedded.is_at(x, rows):
             self._embedded = None  # frees the last graphs before the next are made
             self._embedded = self._embed(x, rows, self.graph_bytes)
         return self._embedded
 
     def seen(self, x: Tensor, rows: Rows) -> Embedded:
-        """The same where only values are wanted: without graphs, and without forgetting others."""
+        """The same if only values are needed: without graphs, and without dropping others."""
         last = self._embedded
         return last if last is not None and last.is_at(x, rows) else self._embed(x, rows, 0)
 
@@ -98,7 +110,7 @@ class HeadOracle(TaskOracle):
 
     @property
     def head_size(self) -> int:
-        """The numbers of x that are a head."""
+        """How many entries of x are a head."""
         return (self.form.features + 1) * self.form.shape.ways if self.form.learned_start else 0
 
     def heads(self, y: Tensor, at: Embedded) -> Tensor:
@@ -111,7 +123,7 @@ class HeadOracle(TaskOracle):
         return out.index_add_(0, at.slots, of_heads).view(-1)
 
     def covector(self, of_features: Tensor) -> Tensor:
-        """That of x from that of the features; a learned start of the heads follows, zero here."""
+        """The covector of x from that of the features; that of a learned start, zero, follows."""
         flat = of_features.reshape(-1)
         return torch.cat([flat, flat.new_zeros(self.head_size)]) if self.head_size else flat
 
@@ -152,7 +164,7 @@ class _HeadStart(Start):
         return self._x[len(self._x) - self._oracle.head_size :].repeat(self._oracle.form.heads)
 
     def pull(self, r: Tensor) -> Tensor:
-        # Features play no part in the start; in a covector, the head follows them.
+        # The start does not depend on features; in a covector, the head follows them.
         values = self._oracle.embedded(self._x, self._rows).values
         zeros = torch.zeros_like(values[..., :-1]).view(-1)
         of_head = r.view(self._oracle.form.heads, -1).sum(0)[: self._oracle.head_size]
@@ -160,7 +172,7 @@ class _HeadStart(Start):
 
 
 class _HeadPoint(Linear):
-    """g at a point, for one question or for many: what was computed once is kept."""
+    """g at a point; intermediate results are kept for further calls."""
 
     def __init__(self, oracle: HeadOracle, x: Tensor, y: Tensor, rows: Rows) -> None:
         self._oracle, self._x, self._y, self._rows = oracle, x, y, rows
@@ -206,7 +218,7 @@ class _HeadPoint(Linear):
         return self._of_support(self._errors() @ V[:, :-1].mT + T @ self._W[:, :-1].mT)
 
     def _of_support(self, of_support: Tensor) -> Tensor:
-        """The covector of the support images' features; g knows no query image."""
+        """The covector of the support images' features; g does not depend on query images."""
         queries = torch.zeros_like(self._at.values[:, self._n :, :-1])
         return self._oracle.covector(torch.cat([of_support / self._n, queries], dim=1))
 

@@ -1,4 +1,4 @@
-"""The four blocks and their derivative, written out: few passes over memory, in cached pieces.
+"""The four blocks and their derivative, written out, with few passes over memory.
 
 With n images of H×W after a convolution, N = nHW, and all but the convolutions by channel:
 
@@ -6,7 +6,7 @@ With n images of H×W after a convolution, N = nHW, and all but the convolutions
     M = the greatest of each 2×2 pixels of Z; where scale < 0, the least
     next A = relu(k(M − μ) + shift)                          = pool(relu(normalise(Z)))
 
-and back from D, the derivative by the next A:
+and backwards from D, the derivative by the next A:
 
     D = 0 where relu was,   ∂shift = Σ D,   ∂scale = Σ D(M − μ)/σ
     ∂Z = k(D at the pixels of M) − k(∂shift + (Z − μ)/σ · ∂scale)/N
@@ -34,19 +34,19 @@ from bilevel.models.heads.convolutions import convolution
 from bilevel.models.heads.recording import Parameters, Passes, Scratch
 
 _EPSILON = 1e-5  # that of batch normalisation
-_PIECE = 8 * 2**20  # bytes of Z at a time: they stay in the cache between two passes
+_PIECE = 8 * 2**20  # bytes of Z at a time, which stay in the cache between two passes
 
 Array = np.ndarray[Any, Any]
 Source = Callable[[slice], AbstractContextManager[Tensor]]  # some images of a block's input
 
 
 class FourBlocksPasses(Passes):
-    """Of one task.
+    """The passes of one task.
 
     Args:
         parameters: the i-th block's are "weights.i", "scales.i" and "shifts.i".
         images: (n, channels, height, width).
-        scratch: for what is kept, and for what is not.
+        scratch: for all tensors.
     """
 
     @torch.no_grad()
@@ -141,7 +141,7 @@ class _Block:
             _on_all(kernels.pool, Z.numpy(), self._sign, M, means[piece], squares[piece])
             if self.Z is not None:
                 self.Z[piece] = Z
-            del Z  # before the next is made, which then has its memory
+            del Z  # so that the next one reuses its memory
         mean = means.mean(0)
         within, between = squares.mean(0) / self._pixels, np.square(means - mean).mean(0)
         self._mean = self._rounded(mean)
@@ -158,7 +158,7 @@ class _Block:
         self._scratch.give(A)
 
     def back(self, D: Tensor, of_input: Tensor | None) -> _Layer:
-        """The derivatives by the parameters, and into `of_input`; D and Z are used up."""
+        """The derivatives by the parameters, and by the input in `of_input`; D and Z are spent."""
         of_shift, of_scale = self._sums(D)
         N = self._shape[0] * self._pixels
         p = self._rounded(-self._k * of_shift / N)
@@ -194,7 +194,7 @@ class _Block:
         return self._shape[1] * self._shape[2]
 
     def _rounded(self, sums: Array) -> Array:
-        """From the double precision that sums have."""
+        """Sums, which are in double precision, in that of the parameters."""
         return sums.astype(self._scale.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Embeddings that know their own derivative, besides those that use automatic differentiation."""
+"""Embeddings that know their own derivative, as an alternative to automatic differentiation."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Parameters = Mapping[str, Tensor]
 
 
 class Scratch:
-    """Tensors that are used again: on some machines a fresh page costs more than its use.
+    """A pool of tensors for reuse: on some machines a fresh page costs more than its use.
 
-    Threads may share it: `pop` and `append` of a list are never seen half done.
+    Threads may share it: `pop` and `append` of a list are atomic.
 
     Example:
         >>> scratch = Scratch()
@@ -28,26 +28,26 @@ class Scratch:
         self._free: dict[tuple[tuple[int, ...], torch.dtype], list[Tensor]] = {}
 
     def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """A tensor with any numbers in it."""
+        """An uninitialised tensor."""
         try:
             return self._free[tuple(shape), dtype].pop()
         except (KeyError, IndexError):
             return torch.empty(*shape, dtype=dtype)
 
     def give(self, *tensors: Tensor) -> None:
-        """Tensors that were taken, and that nobody reads any more."""
+        """Return tensors that were taken and are no longer read."""
         for tensor in tensors:
             self._free.setdefault((tuple(tensor.shape), tensor.dtype), []).append(tensor)
 
 
 class Passes(ABC):
-    """z = φ(parameters, images), and the way back for one vector-Jacobian product.
+    """z = φ(parameters, images), and the backward pass for one vector-Jacobian product.
 
-    After `pull` or `forget` it is used up.
+    `pull` or `forget` ends its use.
     """
 
     value: Tensor
-    bytes: int  # held for the way back
+    bytes: int  # held for the backward pass
 
     @abstractmethod
     def pull(self, covector: Tensor) -> dict[str, Tensor]:
@@ -55,21 +55,21 @@ class Passes(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """Give back what is held for the way back."""
+        """Release what is held for the backward pass."""
 
 
 class SelfDifferentiating(ABC):
-    """An embedding, also a `torch.nn.Module`, with a faster way to its derivative than autograd.
+    """An embedding, also a `torch.nn.Module`, whose derivative is faster than autograd's.
 
     `passes` and autograd through the module must agree up to rounding. Parameters are given by
-    name; what is not among them is the module's own. Images are those of one task, (n, channels,
-    height, width).
+    name; the others are the module's own. Images are those of one task, (n, channels, height,
+    width).
     """
 
     @abstractmethod
     def serves(self, parameters: Parameters, images: Tensor) -> bool:
-        """Whether `passes` may be asked for; if not, only autograd will do."""
+        """Whether `passes` can be used; otherwise autograd is."""
 
     @abstractmethod
     def passes(self, parameters: Parameters, images: Tensor, scratch: Scratch) -> Passes:
-        """With memory from `scratch`; several threads may ask at the same time."""
+        """The passes, with memory from `scratch`; several threads may call this at once."""
