@@ -43,6 +43,10 @@ def test_derivatives_by_u_are_those_by_y_times_the_factor() -> None:
     torch.testing.assert_close(g.value(), oracle.inner(p.x0, y).value())
     torch.testing.assert_close(g.gradient_x(), oracle.inner(p.x0, y).gradient_x())
     torch.testing.assert_close(units.vector(units.solved(y)), y)
+    # What ITD goes back over, where not all graphs are held.
+    again = units.again(g, p.x0, None)(u)
+    torch.testing.assert_close(again.gradient(), inside.gradient())
+    torch.testing.assert_close(dense(again.hvp, u), dense(inside.hvp, u))
 
 
 def test_in_learned_units_the_curvature_is_one_and_so_is_the_step() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -70,6 +72,11 @@ class InUnits(Forwarding):
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
         return _LinearInUnits(self.oracle.linearize(x, self.y(y), rows), self)
 
+    def again(self, point: Inner, x: Tensor, rows: Rows) -> Callable[[Tensor], Linear]:
+        assert isinstance(point, _InnerInUnits)
+        made = self.oracle.again(point.inside, x, rows)
+        return lambda u: _LinearInUnits(made(self.y(u)), self)
+
     def streams(self, step: int) -> Streams:
         return self.oracle.streams(self._after + step)
 
@@ -88,16 +95,16 @@ class _OuterInUnits(Outer):
 
 class _InnerInUnits(Inner):
     def __init__(self, point: Inner, units: InUnits) -> None:
-        self._inner, self._units = point, units
+        self.inside, self._units = point, units
 
     def value(self) -> Tensor:
-        return self._inner.value()
+        return self.inside.value()
 
     def gradient(self) -> Tensor:
-        return self._units.covector(self._inner.gradient())
+        return self._units.covector(self.inside.gradient())
 
     def gradient_x(self) -> Tensor:
-        return self._inner.gradient_x()
+        return self.inside.gradient_x()
 
 
 class _LinearInUnits(_InnerInUnits, Linear):
