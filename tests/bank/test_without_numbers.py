@@ -9,6 +9,7 @@ import bilevel
 from bilevel.algorithms import SABA, SOBA, Algorithm, ITDBiO, StocBiO, named, registry
 from bilevel.algorithms.judged import Judged
 
+from .fresh import units
 from .rows import sum_quad
 from .smooth import D, log_cosh, quad, ridge
 from .truth import truth
@@ -35,6 +36,13 @@ def test_every_method_solves_a_quadratic_of_condition_100(name: str) -> None:
     assert left(problem, method(name), best, steps=15) <= 0.01
 
 
+@pytest.mark.parametrize("name", ["moreau", "v-pbgd"])
+def test_value_functions_begin_where_their_points_come_to_rest(name: str) -> None:
+    problem = sum_quad(n=100, seed=0)
+    best = truth(problem, bilevel.minimize(problem, steps=30).x, problem.y0)[0]
+    assert left(problem, method(name), best, steps=6) <= 1e-3
+
+
 @pytest.mark.parametrize("name", [*FIVE, "bda", "bamm", "bome", "f2sa-central"])
 def test_a_constant_in_f_and_the_units_of_the_losses_do_not_matter(name: str) -> None:
     start = torch.ones(2, dtype=D)
@@ -50,6 +58,13 @@ def test_units_of_x_are_met(name: str) -> None:
     for xs in (1e-3, 1e3):
         problem, best = quad(2, 4, 1e2, seed=5, xs=xs)
         assert left(problem, method(name), best, steps=15) <= 0.05
+
+
+@pytest.mark.parametrize("name", ["aid-qn", "itd-bio", "soba"])
+def test_a_first_step_far_too_long_does_not_end_on_a_plateau(name: str) -> None:
+    usual, tiny = (units(20, 3, 1, low, low) for low in (0, -6))  # log-penalties
+    best = truth(usual, bilevel.minimize(usual, steps=40).x, usual.y0)[0]
+    assert left(tiny, method(name), best, steps=15) <= 0.01
 
 
 @pytest.mark.parametrize("name", [*FIVE, "bome", "alset"])

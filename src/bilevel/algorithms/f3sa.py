@@ -81,6 +81,10 @@ class F3SA(SingleLoop):
     def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
         return started({"x": x0.clone(), "y": y0.clone(), "p": y0.clone()}, ("x", "y", "p"))
 
+    def begin(self, oracle: Oracle, points: Mapping[str, Tensor]) -> State:
+        apart = points["y"].sub(points["v"], alpha=1 / self.multiplier)
+        return super().begin(oracle, {**points, "p": apart})
+
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
         S, R = streams.rows("inner", self.batch), streams.rows("outer", self.batch)
         penalty = self.multiplier

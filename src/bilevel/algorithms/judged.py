@@ -104,7 +104,7 @@ class Judged(TriedSteps):
         if slope <= _SIGNAL * wanted:
             # A way that is short, without noise, leads on as far as the model would go.
             noisy = batch is not None or by_chance
-            return Course(way, slope, 1.0 if noisy else max(1.0, wanted / slope))
+            return Course(way, slope, 1.0 if noisy else max(1.0, wanted / slope), model.share)
         if not _grown(oracle, sizes, by_chance):
             # Nor is it noise: the way is too long, or the method's estimate too rough.
             length = model.t * float(model.d.abs().max()) / _SHORTER

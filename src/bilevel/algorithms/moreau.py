@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
-from bilevel.algorithms.contract import State
+from bilevel.algorithms.contract import Algorithm, State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions, SingleLoop
 from bilevel.arguments import Schedule, at, positive
@@ -72,6 +73,20 @@ class MEHA(SingleLoop):
 
     def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
         return {"x": x0.clone(), "y": y0.clone(), "z": y0.clone()}
+
+    def sized(self, sizes: Mapping[str, Any]) -> Algorithm | None:
+        own = dict(sizes)
+        if "multiplier" in sizes:
+            # Where g is strongly convex any γ will do. With 1/γ of the order 1/c, what y and z lag
+            # behind x by is the same for both, and does not count c times.
+            own.update(proximity=sizes["multiplier"])
+        return super().sized(own)
+
+    def begin(self, oracle: Oracle, points: Mapping[str, Tensor]) -> State:
+        # Where both come to rest, in units of y in which the inner curvature is one.
+        apart, near = points["v"] / self._c(0), 1 / self.proximity
+        y, z = points["y"].sub(apart, alpha=1 + near), points["y"].sub(apart, alpha=near)
+        return super().begin(oracle, {**points, "y": y, "z": z})
 
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
         x, y, z, k = state.x, state.y, state.points["z"], state.step

@@ -21,6 +21,7 @@ from bilevel.problem.sampling import Streams
 from bilevel.solvers.updates.quasi_newton import in_metric
 
 _ARMIJO = 1e-4  # the fraction of the decrease promised by the slope that must be achieved
+_GUESSED = 0.1  # and by a first step, whose length is a guess: too long, it ends on a plateau
 SLACK = 0.1  # the fraction of the wanted decrease by which Φ may be wrong
 _GROW = 10.0  # a step is at most this many times the longest one since the last cut
 # Pairs of differences: as many as 200,000 entries hold, between these bounds. Where Φ is badly
@@ -58,11 +59,15 @@ class Evaluation:
 
 
 class Course(NamedTuple):
-    """Along what x is moved, the slope of Φ along it, and how far at first."""
+    """Along what x is moved, the slope of Φ along it, how far at first, and what it must achieve.
+
+    That is a fraction of the decrease which the slope promises.
+    """
 
     d: Tensor
     slope: float
     t: float
+    share: float = _ARMIJO
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +160,7 @@ class TriedSteps(Algorithm):
             grow = _GROW if state.step > 1 else 100 * _GROW
             return Course(d, slope, min(1.0, grow * sizes.get("longest", largest) / largest))
         fresh = sizes.get("fresh", self.first * max(1.0, float(here.x.abs().max())))
-        return Course(d, slope, fresh / largest)
+        return Course(d, slope, fresh / largest, _ARMIJO if "longest" in sizes else _GUESSED)
 
     def begin_again(
         self, state: State, here: Evaluation, sizes: dict[str, float], length: float
@@ -195,7 +200,7 @@ class TriedSteps(Algorithm):
         sizes: dict[str, float],
     ) -> tuple[Evaluation | None, bool]:
         """A lower point along d, and whether the step had to be cut for it."""
-        d, slope, t = course
+        d, slope, t, share = course
         eps = float(torch.finfo(here.x.dtype).eps)
         first = t
         for _ in range(_CUTS):
@@ -209,10 +214,11 @@ class TriedSteps(Algorithm):
                 t *= 0.05  # Φ is not known there
             else:
                 rise = there.value - here.value
-                if rise <= _ARMIJO * t * slope + noise:
+                if rise <= share * t * slope + noise:
                     return there, t < 0.3 * first
-                # The least point of the parabola through both values and the slope.
-                least = wanted / (2 * (rise + wanted)) if rise + wanted > 0 else 0.5
+                # The least point of the parabola through both values and the slope. Where Φ fell,
+                # but by far less than promised, it levels off: the slope held for this part.
+                least = wanted / (2 * (rise + wanted)) if rise > 0 else -rise / wanted
                 t *= min(0.5, max(1e-3, least))
             # Such a step is lost in the rounding of Φ, or of x.
             lost = -t * slope <= 2 * eps * abs(here.value)

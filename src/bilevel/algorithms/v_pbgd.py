@@ -72,6 +72,10 @@ class VPBGD(SingleLoop):
     def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
         return {"x": x0.clone(), "y": y0.clone(), "z": y0.clone()}
 
+    def begin(self, oracle: Oracle, points: Mapping[str, Tensor]) -> State:
+        apart = points["y"].sub(points["v"], alpha=1 / self._penalty(0))
+        return super().begin(oracle, {**points, "y": apart, "z": points["y"]})
+
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
         x, y, k = state.x, state.y, state.step
         penalty, lr = self._penalty(k), positive("inner_lr", at(self.inner_lr, k))
