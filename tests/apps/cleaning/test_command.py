@@ -18,17 +18,10 @@ NEW = ["likely_label", "likely_probability", "suspicion", "flagged"]
 # Input
 
 
-@pytest.mark.parametrize("kind", ["csv", "npz"])
-def test_the_users_table_comes_back_with_four_columns_more(clean: Command, kind: str) -> None:
+def test_the_users_table_comes_back_with_four_columns_more(clean: Command) -> None:
     case = dirty()
-    for name, frame in (("train", case.train), ("trusted", case.trusted)):
-        file = clean.folder / f"{name}.{kind}"
-        if kind == "csv":
-            frame.to_csv(file, index=False)
-        else:
-            X = frame[["width", "height"]].to_numpy()
-            np.savez(file, X=X, colour=frame.colour.to_numpy("U"), label=frame.label.to_numpy("S"))
-    found = clean.labels(f"train.{kind}", "--trusted", f"trusted.{kind}")
+    clean.write(train=case.train, trusted=case.trusted)
+    found = clean.labels("train.csv", "--trusted", "trusted.csv")
     assert list(found)[-4:] == NEW
     assert list(found)[-5] == "label"
     assert found.label.tolist() == case.train.label.tolist()
@@ -128,9 +121,9 @@ def test_decisions_of_a_review_are_trusted_by_their_row(clean: Command) -> None:
 def test_wrong_labels_of_digits_are_found(clean: Command) -> None:
     X, y = bilevel.datasets.load("digits").train
     labels, _, wrong = bilevel.datasets.corrupt(y[300:900], 0.3, classes=10, seed=0)
-    np.savez(clean.folder / "train.npz", X=X[300:900], digit=labels)
-    np.savez(clean.folder / "trusted.npz", X=X[:300], digit=y[:300])
-    found = clean.labels("train.npz", "--trusted", "trusted.npz", "--label", "digit")
+    table = pd.DataFrame(X[:900]).assign(label=np.r_[y[:300], labels])
+    clean.write(train=table[300:], trusted=table[:300])
+    found = clean.labels("train.csv", "--trusted", "trusted.csv")
     assert roc_auc_score(wrong, found.suspicion) > 0.98
     assert found.flagged[wrong].mean() > 0.9
     assert found.flagged[~wrong].mean() < 0.05

@@ -147,6 +147,14 @@ def test_the_command_gives_back_the_kind_of_file_that_it_was_given(
     assert (clean.folder / "cleaned" / "labels.csv").exists()
 
 
+@pytest.mark.parametrize("header", ["a;label", "a;label;"])
+def test_a_separator_at_the_end_of_each_line_is_no_column(header: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"{header}\n1;x;\n2;y;\n")
+    found = read(tmp_path / "a.csv")
+    assert found.written.to_numpy().tolist() == [["1", "x"], ["2", "y"]]
+    assert list(found.frame) == list(found.written) == ["a", "label"]
+
+
 def test_titles_above_the_header_and_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "export.csv"
     path.write_text("Export vom 3.4.2024;;;;\n;;;;\na;b;c;;\n1,5;x;ja;;\n2,5;y;nein;;\n3,5;;ja;;\n")

@@ -27,7 +27,7 @@ WIDTH = np.random.default_rng(0).normal(size=30).round(2)
 TABLE = pd.DataFrame({"width": WIDTH, "label": [f"{i % 3:03}" for i in range(30)]})
 
 
-@pytest.mark.parametrize("kind", [".csv.gz", ".zip", ".npz", ".xlsx"])
+@pytest.mark.parametrize("kind", [".csv.gz", ".zip", ".xlsx"])
 def test_a_packed_file_that_is_too_large_is_not_unpacked(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,15 +53,6 @@ def test_a_view_runs_only_if_it_is_named(tmp_path: Path) -> None:
     assert len(read(file).frame) == 30
     assert len(read(file, Told(table="few")).frame) == 3
     assert [other.name for other in tmp_path.iterdir()] == [file.name]
-
-
-@pytest.mark.parametrize("code", [0xAFE20031, 0xD800], ids=["beyond", "half a pair"])
-def test_letters_that_do_not_exist_are_refused(code: int, tmp_path: Path) -> None:
-    letters = TABLE.label.to_numpy("U3")
-    letters.view(np.uint32)[4] = code
-    np.savez(tmp_path / "a.npz", X=TABLE[["width"]].to_numpy(), label=letters)
-    with pytest.raises(UserError, match=r"'label' of .* holds no text"):
-        read(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize("value", [1e90, np.inf, np.nan])

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bilevel.apps.cleaning.arrays import read_arrays
 from bilevel.apps.cleaning.sniffing import Style, first_lines, lines_above, read_numbers
 from bilevel.durable.regular import MOST_UNPACKED, check_archive, check_given, check_unpacked
 from bilevel.errors import UserError, listed, quoted, short
@@ -152,8 +151,9 @@ def _zip(path: Path, told: Told) -> File:
 
 def _of_text(path: Path, content: bytes, told: Told) -> File:
     style = Style.of(content, told.style)
-    text = content.decode(style.encoding, errors="strict")
-    text = text.removeprefix("\ufeff")
+    text = content.decode(style.encoding, errors="strict").removeprefix("\ufeff")
+    if not text.strip():
+        raise UserError(f"{path} is empty")
     above = lines_above(first_lines(text, style.separator))
     columns = text.partition("\n")[0].count(style.separator) + 1
     if columns > _MOST_COLUMNS:
@@ -176,10 +176,15 @@ def _of_text(path: Path, content: bytes, told: Told) -> File:
     options: dict[str, Any] = {"sep": style.separator, "index_col": False, "low_memory": False}
     options["skiprows"] = above
     with warnings.catch_warnings():
-        # Where the header names too few columns, a mistake would be hidden.
+        # Where the header names too few columns, a mistake would be hidden. Of text, pandas warns
+        # of separators at the ends of lines, too.
         warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            frame = pd.read_csv(io.StringIO(text), **options)
+        except pd.errors.ParserWarning:
+            raise UserError(f"{path} has rows with more cells than its header has names") from None
+        warnings.simplefilter("ignore", pd.errors.ParserWarning)
         written = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, **options)
-        frame = pd.read_csv(io.StringIO(text), **options)
     frame, decimal = read_numbers(frame, written, style.decimal)
     return File(path, "", written, frame, replace(style, decimal=decimal), above=above)
 
@@ -238,7 +243,7 @@ def _plain(path: Path, frame: pd.DataFrame) -> File:
     return File(path, "", frame, frame)
 
 
-_ARCHIVES = (".zip", ".xlsx", ".npz")
+_ARCHIVES = (".zip", ".xlsx")
 _READERS: dict[str, Callable[[Path, Told], File]] = {
     ".csv": _text,
     ".tsv": _text,
@@ -253,5 +258,4 @@ _READERS: dict[str, Callable[[Path, Told], File]] = {
     ".db": _database,
     ".sqlite": _database,
     ".sqlite3": _database,
-    ".npz": lambda path, _: _plain(path, read_arrays(path)),
 }

@@ -67,7 +67,7 @@ def prepare(request: Request) -> Prepared:
     warnings = [
         *known.notes,
         *notes,
-        *_about_labels(known.labels, values is not None),
+        *_about_labels(known.labels, file.written[request.label], values is not None),
         *_about_trusted(known, values is not None),
         *_about_columns(columns),
         *([] if values is not None else leaks(known.frame[have], columns, labels[have])),
@@ -122,11 +122,14 @@ def _check_labels(labels: pd.Series, request: Request) -> None:
         )
 
 
-def _about_labels(labels: pd.Series, numbers: bool) -> list[str]:
+def _about_labels(labels: pd.Series, written: pd.Series, numbers: bool) -> list[str]:
     told, missing = [], int(labels.isna().sum())
     if missing:
         rows = f"{missing:,} rows have" if missing > 1 else "one row has"
-        told.append(f"{rows} no label: not judged, but told what is likely")
+        gaps = written[labels.isna().to_numpy()[: len(written)]].dropna().astype(str).str.strip()
+        read = listed(sorted(set(gaps) - {""}), 5) if (gaps != "").any() else ""
+        so = f" ({read} is taken for none)" if read else ""
+        told.append(f"{rows} no label{so}: not judged, but told what is likely")
     counts = labels.value_counts()
     if not numbers and len(alone := sorted(counts.index[counts == 1])):
         told.append(

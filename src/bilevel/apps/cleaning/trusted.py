@@ -18,6 +18,8 @@ _NO = {"false", "0", "no", "n", "f", ""}
 DECISION, PICKED = "decision", "picked"  # columns that only the file of a review has
 AT_RANDOM = "at random"
 _RARE = 0.2  # of the commonest spelling: then another is meant as the same label
+_GAPS = {"", "null", "nan", "n/a", "#n/a", "n.a.", "<na>"}  # that stand for no label
+_PERHAPS = {"na", "none", "-", "?"}  # where they are rare
 
 
 class Known(NamedTuple):
@@ -68,11 +70,23 @@ def with_trusted(file: File, label: str, trusted: str | None, ignore: tuple[str,
 
 def apart(file: File, label: str) -> tuple[pd.DataFrame, pd.Series]:
     """The features, and the labels as text."""
-    labels = as_text(column_of(file, label))
-    labels = labels.where(labels.notna() & (labels.str.strip() != ""), np.nan)
+    labels = _without_gaps(as_text(column_of(file, label)))
     if labels.isna().all():
         raise UserError(f"{file.path} has no label in any row of column {quoted(label)}")
     return file.frame.drop(columns=label), labels
+
+
+def _without_gaps(labels: pd.Series) -> pd.Series:
+    """The labels, missing where the text says that there is none.
+
+    >>> labels = pd.Series(["yes", "NULL", *["none"] * 9, *["no"] * 9, "-"])
+    >>> _without_gaps(labels).dropna().unique().tolist()
+    ['yes', 'none', 'no']
+    """
+    words = labels.str.strip().str.casefold()
+    counts = words.value_counts()
+    rare = {word for word in _PERHAPS if counts.get(word, 0) < _RARE * counts.max()}
+    return labels.where(labels.notna() & ~words.isin(_GAPS | rare), np.nan)
 
 
 def column_of(file: File, name: str) -> pd.Series:
