@@ -18,6 +18,7 @@ from bilevel.apps.cleaning.counting import (
     how_precise,
     most_by_sure_rows,
     share,
+    with_every_class,
 )
 from bilevel.apps.cleaning.engine import Findings, find_wrong_labels
 
@@ -78,6 +79,19 @@ def test_sure_rows_that_keep_to_their_labels_speak_against_wrong_ones_elsewhere(
     assert (hard != best).mean() > 0.2
     assert most_by_sure_rows(P, hard) < 0.12 * 2000
     assert 0.25 * 2000 < most_by_sure_rows(P, noisy) < 0.4 * 2000
+
+
+def test_a_class_of_which_no_row_is_sure_keeps_its_likeliest_rows() -> None:
+    minor, none = np.random.default_rng(0).uniform(0, 0.3, 1000), np.zeros(0, int)
+    beliefs = np.column_stack([1 - minor, minor])
+    kept = with_every_class(beliefs, none)
+    own = kept.argmax(1) == 1
+    assert minor.sum() / 2 - 1 <= own.sum() < minor.sum()
+    assert minor[own].min() > minor[~own].max()
+    by_trusted_rows = with_every_class(beliefs**9, np.arange(20) % 3 // 2)  # six of twenty
+    assert 1000 * share(6, 20)[0] / 2 - 1 <= by_trusted_rows.argmax(1).sum() < 150
+    even = np.column_stack([1 - minor / 0.3, minor / 0.3])
+    assert np.allclose(with_every_class(even, none), even)
 
 
 def hard_table() -> tuple[pd.DataFrame, Array]:
@@ -146,12 +160,12 @@ def test_decisions_on_rows_picked_at_random_give_the_number_without_a_model(
 def test_rows_without_a_label_are_told_what_is_likely(clean: Command) -> None:
     case, right = dirty(), table(150, seed=1).label
     train = case.train.copy()
-    train.loc[:9, "label"] = None
+    train.loc[:9, "label"] = [None] * 7 + ["NULL", "n.a.", "-"]
     train.loc[10:12, "label"] += " "
     clean.write(train=train)
     shown = clean("train.csv")
     assert shown.code == 0, shown.err
-    assert "10 rows have no label" in shown.err
+    assert "10 rows have no label (['-', 'NULL', 'n.a.'] is taken for none)" in shown.err
     assert "differ only in blanks or case are one" in " ".join(shown.err.split())
     assert "of 140 labels may be wrong" in shown.out
     found = pd.read_csv(clean.folder / "cleaned" / "labels.csv")

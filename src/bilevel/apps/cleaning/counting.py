@@ -8,6 +8,7 @@ then, and the interval of their number begins at zero.
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import softmax
 
 from bilevel.apps.cleaning.columns import Array
 
@@ -18,9 +19,11 @@ _NORMAL = 1.645  # 90 %
 # Without trusted rows: what 9 of 10 settings of the development tables kept to
 # (docs/benchmarks/tables.md).
 _FACTOR, _OFFSET = 1.6, 0.04
-_SUREST, _BEYOND = 0.75, 0.04  # the surest quarter of each class; rows beyond their disagreement
-_HALF = 0.5  # of the flags must be wrong for all that is known
-FEW = 50  # trusted rows below which these hold the number of flags
+_SUREST, _BEYOND = 0.75, 0.03  # the surest quarter of each class; rows beyond their disagreement
+_PRECISE = 0.4  # of the flags, at least, should be wrong
+_PRIOR = 10  # checked rows that the model's own opinion of its flags is worth
+FEW = 50  # trusted rows below which sure rows hold the number of flags
+_KEPT, _STEP, _STEPS = 0.5, 0.05, 200  # of a class's expected rows; nats; how many of them
 
 Interval = tuple[float, float, float]  # the least, the expected and the largest number
 
@@ -62,6 +65,30 @@ def most_by_sure_rows(probabilities: Array, given: Array) -> float:
     return len(given) * float((best != given)[surest].mean() + _BEYOND)
 
 
+def with_every_class(beliefs: Array, right: Array) -> Array:
+    """Beliefs in which no class is the likeliest of far too few rows.
+
+    Where little is known, no row may be likelier to be of a rare class than of a common one, though
+    some must be: by the sum of their probabilities, or by the trusted rows' share (the least of its
+    interval). Such a class is made likelier, equally in all rows, until half of them are its own.
+
+    >>> with_every_class(np.array([[0.9, 0.1]] * 8 + [[0.6, 0.4]] * 2), np.zeros(0)).argmax(1).sum()
+    2
+    """
+    rows, classes = beliefs.shape
+    known = [
+        share(int((right == k).sum()), len(right))[0] if len(right) else 0 for k in range(classes)
+    ]
+    least = np.floor(_KEPT * rows * np.maximum(beliefs.mean(0), known))
+    logs, tilt = np.log(beliefs + 1e-12), np.zeros(classes)
+    for _ in range(_STEPS):
+        short = np.bincount((logs + tilt).argmax(1), minlength=classes) < least
+        if not short.any():
+            break
+        tilt += _STEP * short
+    return np.asarray(softmax(logs + tilt, axis=1))
+
+
 def share(hits: int, rows: int) -> Interval:
     """Wilson's interval of a share, 90 %, and the share itself."""
     z2, p = _NORMAL**2, hits / rows
@@ -85,16 +112,20 @@ def how_precise(
     """The share of the flags that is wrong: least, expected and largest (90 %).
 
     A trusted row that would have been flagged is a false alarm. Their share, times the rows whose
-    labels are right, is the number of flags that are not wrong. None with too few trusted rows.
+    labels are right, is the number of flags that are not wrong. What the model thinks of its flags
+    counts as some trusted rows more, for what is expected. None with too few trusted rows.
     """
     rows, trusted = len(doubts), len(trusted_doubts)
     if trusted < ENOUGH or not flagged:
         return None
     last = np.sort(doubts)[-flagged]
-    false = share(int((trusted_doubts >= last).sum()), trusted)
+    least, alarms, most = share(int((trusted_doubts >= last).sum()), trusted)
+    thought = flagged / rows * (1 - _SURE * float(np.sort(wrong)[-flagged:].mean()))
+    likely = (_PRIOR * thought + trusted * alarms) / (_PRIOR + trusted)
     right = rows - float(wrong.sum())
-    high, low = (float(np.clip(1 - right * false[i] / flagged, 0, 1)) for i in (0, 2))
-    expected = _SURE * float(np.sort(wrong)[-flagged:].mean())
+    low, expected, high = (
+        float(np.clip(1 - right * f / flagged, 0, 1)) for f in (most, likely, least)
+    )
     return low, float(np.clip(expected, low, high)), high
 
 
@@ -103,13 +134,13 @@ def held_back(
 ) -> tuple[int, Interval | None]:
     """As many flags as checked rows can bear, and how precise they are.
 
-    Where these say, with 90 % confidence, that most of the flags are false alarms, there are fewer:
-    the most suspicious ones, if any, of which half may be wrong.
+    Where these show most of the flags to be false alarms, there are fewer: the most suspicious
+    ones, if any.
     """
     for part in (1.0, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12, 0.08, 0.05):
         number = round(part * flags)
         precise = how_precise(number, wrong, doubts, trusted_doubts)
-        if precise is None or precise[2] >= _HALF:
+        if precise is None or precise[1] >= _PRECISE:
             return number, precise
     return 0, None
 

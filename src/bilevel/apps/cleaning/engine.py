@@ -31,6 +31,7 @@ from bilevel.apps.cleaning.counting import (
     most_by_sure_rows,
     most_expected_f1,
     the_worst,
+    with_every_class,
 )
 from bilevel.apps.cleaning.features import Encoder
 from bilevel.apps.cleaning.pool import Pool
@@ -158,6 +159,8 @@ def find_wrong_labels(
     held = mask.sum() if votes is None else len(mask)  # annotators hold each other to the truth
     if held < ENOUGH:  # nothing holds the pool to the truth: the plain experts, too
         beliefs = (beliefs + judged.plain) / 2
+    if held < FEW:
+        beliefs = with_every_class(beliefs, codes[mask])
     own, given = np.arange(len(doubtful)), codes[doubtful]
     by_pool = 1 - judged.verdict.posterior[own, given]
     flags = int(most_expected_f1(by_pool).sum())
