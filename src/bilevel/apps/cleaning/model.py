@@ -111,6 +111,13 @@ def predict(model: Model | NumberModel, table: pd.DataFrame, source: str) -> dic
     """New columns: the likeliest label and its probability, or a number and its 90 % range."""
     if lacking := [name for name in model.encoder.columns if name not in table.columns]:
         raise UserError(f"{source} lacks columns that the model needs: {listed(lacking)}")
+    some = table[model.encoder.numbers.names].dropna(axis=1, how="all")
+    if strange := [
+        name for name in some if pd.to_numeric(some[name], errors="coerce").isna().all()
+    ]:
+        raise UserError(
+            f"{source} has no numbers in columns that should hold some: {listed(strange)}"
+        )
     damaged = f"the model cannot be used on {source}: it was damaged, or another program made it"
     try:
         if isinstance(model, NumberModel):
