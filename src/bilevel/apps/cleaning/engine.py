@@ -159,7 +159,7 @@ def find_wrong_labels(
     held = mask.sum() if votes is None else len(mask)  # annotators hold each other to the truth
     if held < ENOUGH:  # nothing holds the pool to the truth: the plain experts, too
         beliefs = (beliefs + judged.plain) / 2
-    if held < FEW:
+    elif held < FEW:
         beliefs = with_every_class(beliefs, codes[mask])
     own, given = np.arange(len(doubtful)), codes[doubtful]
     by_pool = 1 - judged.verdict.posterior[own, given]
