@@ -133,7 +133,7 @@ def test_the_interval_of_the_count_covers_the_truth_with_trusted_rows() -> None:
 
 
 def test_few_trusted_rows_say_nothing_about_accuracy() -> None:
-    assert how_right(np.zeros(19), np.zeros(19)) is None
-    rows, hits, low, high = how_right(np.zeros(20), np.zeros(20)) or (0, 0, 0.0, 0.0)
+    assert how_right(np.ones(19)) is None
+    rows, hits, low, high = how_right(np.ones(20)) or (0, 0, 0.0, 0.0)
     assert (rows, hits) == (20, 20)
     assert 0.85 < low < 0.9 < 0.999 < high <= 1

@@ -97,13 +97,10 @@ def share(hits: int, rows: int) -> Interval:
     return max(float(centre - half), 0.0), p, min(float(centre + half), 1.0)
 
 
-def how_right(guesses: Array, right: Array) -> tuple[int, int, float, float] | None:
+def how_right(guessed: Array) -> tuple[int, int, float, float] | None:
     """Trusted rows, how many were guessed, and the interval of the share."""
-    if len(right) < ENOUGH:
-        return None
-    hits = int((guesses == right).sum())
-    low, _, high = share(hits, len(right))
-    return len(right), hits, low, high
+    rows, hits = len(guessed), int(guessed.sum())
+    return (rows, hits, *share(hits, rows)[::2]) if rows >= ENOUGH else None
 
 
 def how_precise(

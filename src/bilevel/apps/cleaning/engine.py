@@ -18,12 +18,12 @@ import numpy as np
 import pandas as pd
 
 from bilevel.apps.cleaning.annotators import abilities
+from bilevel.apps.cleaning.answers import Answers
 from bilevel.apps.cleaning.columns import Array, Column, recognise
 from bilevel.apps.cleaning.copies import copies_of
 from bilevel.apps.cleaning.counting import (
     ENOUGH,
     FEW,
-    Interval,
     by_audit,
     held_back,
     how_many,
@@ -54,46 +54,21 @@ class Model:
         return self.pool.probabilities(logs)
 
 
-@dataclass(frozen=True)
-class Findings:
-    """What is thought of each row's label.
+@dataclass(frozen=True, kw_only=True)
+class Findings(Answers):
+    """What is thought of each row's class.
 
     Args:
         classes: in order.
-        columns: what each column was taken for.
-        wrong: P(the label is wrong); 0 for trusted rows.
         labels: (rows, classes), the probability of each label; trusted rows are sure.
-        flagged: the rows with the greatest expected F1.
-        trusted: the rows that were given as right.
-        count: how many labels are wrong: the least, the expected and the largest number (90 %).
-        precision: the same of the share of the flagged labels that is wrong; None where too few
-            rows were checked to tell.
-        annotators: the mean share of right labels of each, as it is thought; None without them.
-        checked: trusted rows, how many of them models without their labels got right, and the 90 %
-            interval of that share; None with fewer than 20.
-        blind: the labels alone cannot tell how many are wrong.
         model: a classifier of new rows.
-        judged: the rows that have a label; None: all.
+        annotators: the mean share of right labels of each, as it is thought; None without them.
     """
 
     classes: Array
-    columns: list[Column]
-    wrong: Array
     labels: Array
-    flagged: Array
-    trusted: Array
-    count: Interval
-    precision: Interval | None
-    checked: tuple[int, int, float, float] | None
-    blind: bool
     model: Model
-    judged: Array | None = None
     annotators: Array | None = None
-
-    @property
-    def doubtful(self) -> Array:
-        """The rows that are judged: those with a label that nobody vouches for."""
-        return ~self.trusted if self.judged is None else self.judged & ~self.trusted
 
     @property
     def likely(self) -> Array:
@@ -184,7 +159,7 @@ def find_wrong_labels(
         trusted=mask,
         count=count,
         precision=precise,
-        checked=how_right(guesses[known], codes[known]),
+        checked=how_right(guesses[known] == codes[known]),
         blind=judged.blind,
         annotators=None if votes is None else _how_good(votes, soft),
         model=Model(encoder, classes, [o.model for o in judged.opinions], judged.verdict.pool),

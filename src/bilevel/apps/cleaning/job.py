@@ -69,7 +69,11 @@ def prepare(request: Request) -> Prepared:
         *notes,
         *_about_labels(known.labels, file.written[request.label], values is not None),
         *_about_trusted(known, values is not None),
-        *_about_columns(columns),
+        *(
+            f"column {quoted(column.name)} is left out ({column.note}); with --text or --category "
+            "it is used"
+            for column in [c for c in columns if c.note.endswith("an id")][:10]
+        ),
         *([] if values is not None else leaks(known.frame[have], columns, labels[have])),
     ]
     rest = known.fair, known.audit, votes, None if values is None else values.to_numpy(float)
@@ -156,19 +160,6 @@ def _about_trusted(known: Known, numbers: bool) -> list[str]:
             "surely"
         )
     return told
-
-
-def _about_columns(columns: list[Column]) -> list[str]:
-    dropped = [
-        column
-        for column in columns
-        if column.kind is Kind.IGNORED and "id" in column.note.split()[-1:]
-    ]
-    return [
-        f"column {quoted(column.name)} is left out ({column.note}); with --text or --category it "
-        "is used"
-        for column in dropped[:10]
-    ]
 
 
 def run(prepared: Prepared, progress: Progress, jobs: int | None = None) -> Found:

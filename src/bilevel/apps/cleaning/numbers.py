@@ -20,14 +20,13 @@ import pandas as pd
 from scipy.optimize import nnls
 from scipy.stats import norm, t
 
+from bilevel.apps.cleaning.answers import Answers
 from bilevel.apps.cleaning.columns import Array, Column, recognise
 from bilevel.apps.cleaning.copies import copies_of
 from bilevel.apps.cleaning.counting import (
-    ENOUGH,
-    Interval,
     held_back,
+    how_right,
     most_expected_f1,
-    share,
     the_worst,
 )
 from bilevel.apps.cleaning.experts import (
@@ -73,41 +72,19 @@ class NumberModel:
         )
 
 
-@dataclass(frozen=True)
-class NumberFindings:
+@dataclass(frozen=True, kw_only=True)
+class NumberFindings(Answers):
     """What is thought of each row's value.
 
     Args:
-        columns: what each column was taken for.
-        wrong: P(the value is grossly wrong); 0 for trusted rows.
         likely, low, high: the likely value, and where 90 % of right ones are.
-        flagged: the rows with the greatest expected F1.
-        trusted: the rows that were given as right.
-        count, precision: as of `Findings`.
-        checked: trusted rows, how many of them are inside of their interval, and the 90 % interval
-            of that share; None with fewer than 20.
         model: of new rows.
-        judged: the rows that have a value; None: all.
     """
 
-    columns: list[Column]
-    wrong: Array
     likely: Array
     low: Array
     high: Array
-    flagged: Array
-    trusted: Array
-    count: Interval
-    precision: Interval | None
-    checked: tuple[int, int, float, float] | None
     model: NumberModel
-    judged: Array | None = None
-    blind: bool = False
-
-    @property
-    def doubtful(self) -> Array:
-        """The rows that are judged."""
-        return ~self.trusted if self.judged is None else self.judged & ~self.trusted
 
 
 class _Fit(NamedTuple):
@@ -185,11 +162,6 @@ def find_wrong_numbers(
     flags, precise = held_back(flags, wrong[doubtful], doubts[doubtful], doubts[known])
     total, rows = float(wrong.sum()), int(doubtful.sum())
     low = 0.0 if precise is None else min(flags * precise[0], total)
-    checked = None
-    if known.sum() >= ENOUGH:
-        hits = int((np.abs(given - likely) <= far)[known].sum())
-        ends = share(hits, int(known.sum()))
-        checked = int(known.sum()), hits, ends[0], ends[2]
     return NumberFindings(
         columns=columns,
         wrong=wrong,
@@ -200,7 +172,7 @@ def find_wrong_numbers(
         trusted=mask,
         count=(low, total, min(_FACTOR * total + _OFFSET * rows, rows)),
         precision=precise,
-        checked=checked,
+        checked=how_right((np.abs(given - likely) <= far)[known]),
         model=model,
     )
 

@@ -78,16 +78,10 @@ def _suspicious(prepared: Prepared, found: Found) -> Table:
 
 
 def _histogram(found: Found) -> Table:
-    edges = np.linspace(0, 1, 11)
     wrong, flagged = found.wrong[found.doubtful], found.flagged[found.doubtful]
-    inside = np.clip((wrong * 10).astype(int), 0, 9)
+    counts, those = (np.histogram(part, 10, (0, 1))[0] for part in (wrong, wrong[flagged]))
     rows: list[list[str | float]] = [
-        [
-            f"{edges[j]:.0%} to {edges[j + 1]:.0%}",
-            int((inside == j).sum()),
-            int(flagged[inside == j].sum()),
-        ]
-        for j in range(10)
+        [f"{10 * j}% to {10 * j + 10}%", int(counts[j]), int(those[j])] for j in range(10)
     ]
     note = "Where most rows are in the first and the last line, right and wrong are easy to tell."
     heads = ["suspicion", "rows", "flagged"]
