@@ -122,6 +122,12 @@ def test_plotly_is_in_the_page_once_and_only_if_needed():
     assert page_of(plots()).html().count(licence) >= 1
 
 
+def test_the_cells_of_a_table_are_made_once_however_often_the_page_asks() -> None:
+    table = Table("Rows", ["name", "n"], [["a", 1], ["b", 2]])
+    assert table.cells is table.cells
+    assert table.numeric is table.numeric
+
+
 def test_an_empty_table_is_rendered():
     assert "<caption>Nothing</caption>" in page_of(Table("Nothing", ["a", "b"], [])).html()
 

@@ -6,6 +6,7 @@ import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 
@@ -67,12 +68,12 @@ class Table:
     rows: Sequence[Row]
     note: str = ""
 
-    @property
+    @cached_property  # the page asks for both once for each cell
     def cells(self) -> list[list[Cell]]:
         """Every cell as a `Cell`."""
         return [[_cell(item) for item in row] for row in self.rows]
 
-    @property
+    @cached_property
     def numeric(self) -> list[bool]:
         """For each column, whether it holds numbers."""
         return [

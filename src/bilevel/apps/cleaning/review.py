@@ -74,7 +74,8 @@ def _picked(prepared: Prepared, found: Found) -> list[int]:
 def _rows(prepared: Prepared, found: Found) -> list[dict[str, Any]]:
     picked, flagged = _picked(prepared, found), most_suspicious(prepared, found, _ROWS)
     places = sorted({*picked, *flagged}, key=lambda i: (-found.wrong[i], i))
-    cells = prepared.file.written.drop(columns=prepared.request.label)
+    cells = prepared.file.written.drop(columns=prepared.request.label).iloc[places]
+    texts = [[cell(value, _LONG) for value in row] for row in cells.to_numpy(object)]
     spoke, near = _spoke(prepared, found, places), _near(prepared, found, places)
     return [
         {
@@ -85,7 +86,7 @@ def _rows(prepared: Prepared, found: Found) -> list[dict[str, Any]]:
             "likely": cell(found.likely[i]),
             "sure": _how_sure(found, i),
             "wrong": round(float(found.wrong[i]), 4),
-            "cells": [cell(value, _LONG) for value in cells.iloc[i]],
+            "cells": texts[j],
             "spoke": spoke[j],
             "near": near[j],
         }
