@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload, register_jitable
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload, register_jitable
 
 from bilevel.kernels import array_code
 from bilevel.kernels.array_code import Function, Known
@@ -40,6 +42,7 @@ class Given(NamedTuple):
         before: how many steps x's update has made before them all.
         spaces: arrays for what the verbs find, in the order of `SHARED`.
         own: the model's arrays.
+        direction: the last one of x; written to.
     """
 
     now: Any
@@ -54,12 +57,13 @@ class Given(NamedTuple):
     before: int
     spaces: Any
     own: Any
+    direction: Any
 
 
 def stretch(
     text: Function, move: Function, known: Known, given: Given, start: int, stop: int
-) -> Any:
-    """Take the steps from `start` to before `stop`; the last direction of x.
+) -> None:
+    """Take the steps from `start` to before `stop`.
 
     Args:
         text: the method: (oracle, now, tables, draws, numbers, k) -> where the points want to go.
@@ -69,7 +73,7 @@ def stretch(
     """
     kind, *functions = known[:-1]
     version = _version(text, move, *functions)
-    return _joined(text, move, kind, tuple(functions), version)(given, start, stop)
+    _joined(text, move, kind, tuple(functions), version)(given, start, stop)
 
 
 @functools.cache
@@ -80,9 +84,10 @@ def _joined(
         _register(function)
     inner, slope, hessian, cross, outer, ridge, add_ridge = functions
 
-    def loop(given: Any, start: int, stop: int) -> Any:
+    def loop(lent: Any, start: int, stop: int) -> None:
         compiling()
         version  # noqa: B018  # named here, it decides what is found on disk
+        given = _borrowed(lent)
         now, rates, kept, implicit = given.now, given.rates, given.kept, given.implicit
         memory, constants, before = given.memory, given.constants, given.before
         tables, draws, numbers = given.tables, given.draws, given.numbers
@@ -96,7 +101,8 @@ def _joined(
             for i in range(1, len(now)):
                 _follow(now[i], found[i], rates[k, i], kept[i], implicit, c)
             move(x, found[0], memory, constants, rates[k, 0], before + k + 1)
-        return found[0]
+        for a in range(len(x)):
+            given.direction[a] = found[0][a]
 
     return kernel(loop)
 
@@ -112,6 +118,31 @@ def _version(*functions: Function) -> str:
     files = {inspect.getfile(function) for function in (*array_code.written, *functions)}
     files |= {str(file) for file in Path(__file__).parent.glob("*.py")}
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in sorted(files))).hexdigest()
+
+
+@intrinsic
+def _borrowed(typing: Any, given: Any) -> Any:
+    """The same arrays, to which no references are counted: they outlive the call.
+
+    Else each verb counts those to all arrays that it takes out of a tuple, up and down again, which
+    takes longer than its work on a few rows.
+    """
+
+    def without(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+        if isinstance(kind, types.BaseTuple):
+            for i, part in enumerate(kind):
+                free = without(context, builder, part, builder.extract_value(value, i))
+                value = builder.insert_value(value, free, i)
+        elif isinstance(kind, types.Array):
+            array = context.make_array(kind)(context, builder, value)
+            array.meminfo = ir.Constant(array.meminfo.type, None)
+            value = array._getvalue()
+        return value
+
+    def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return without(context, builder, given, args[0])
+
+    return given(given), generate
 
 
 @register_jitable(**_FAST)

@@ -94,12 +94,13 @@ class Stretch(Plan[Moved]):
         own = self.rates, self.numbers, self.constants, self.kept, self.implicit, before
         x, y = np.zeros_like(points.x), np.zeros_like(points.y)
         spaces = tuple(like.copy() for like in (y, y, x, x, y, y))
-        given = Given(points, memory, tables, draws, *own, spaces, known.own())
+        direction = x.copy()
+        given = Given(points, memory, tables, draws, *own, spaces, known.own(), direction)
         how = self.text, self.move, known, given
         stretch(*how, 0, count - 1)
         # Where the last direction was taken: what a look at the end is about.
         x = points.x.copy()
-        direction = stretch(*how, count - 1, count)
+        stretch(*how, count - 1, count)
         changed = dict(zip(vectors, memory, strict=True))
         after = {"t": before + count} if "t" in self.memory else {}
         return Moved(
