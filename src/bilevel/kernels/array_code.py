@@ -15,18 +15,17 @@ from typing import Any, NamedTuple, TypeVar
 Function = Callable[..., Any]
 Kind = TypeVar("Kind", bound=Function)
 
-written: list[Function] = []  # what array code may call, in the order of its definition
+written: dict[Function, Function] = {}  # what array code may call, and what numba sees of it
 
 
 def array_code(function: Kind) -> Kind:
-    """A function that other array code may call; numba sees it when something is compiled."""
-    written.append(function)
+    """A function that other array code may call."""
+    written[function] = function
     return function
 
 
-# What compiled code finds in an oracle, whatever the model: verbs, and arrays for what they find.
-_VERBS = ("inner", "slope", "hessian", "cross", "outer", "add_ridge")
-SHARED = (*_VERBS, "g", "Hv", "Jv", "f_x", "f_y", "c")
+# What compiled code has in an oracle, whatever the model: arrays for what the verbs find.
+SHARED = ("g", "Hv", "Jv", "f_x", "f_y", "c")
 
 
 class Known(NamedTuple):
@@ -36,8 +35,7 @@ class Known(NamedTuple):
     of row numbers, and what is said is about these rows alone, without the ridge below.
 
     Args:
-        kind: a named tuple's class, with the fields `SHARED` and the model's own. One, not tuples
-            in tuples: compiled code counts references to each array of a tuple that it takes out.
+        kind: a named tuple's class, with the fields `SHARED` and the model's own.
         inner: (p, x, y, v, rows, g, Hv, Jv): ∇y g, ∇²y g v and ∇x∇y g v.
         slope: (p, x, y, rows, g): the first of them.
         hessian: (p, x, y, v, rows, Hv): the second.

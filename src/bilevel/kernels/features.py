@@ -22,9 +22,10 @@ def push(X: Any, rows: Any, y: Any, t: Any) -> None:
         found = filled(y, 0, piece)
         for j in range(0, whole, count(piece)):
             found += load(X, i * n + j, piece) * load(y, j, piece)
-        t[k] = total(found)
+        rest = y.dtype.type(0)
         for j in range(whole, n):
-            t[k] += X[i, j] * y[j]
+            rest += X[i, j] * y[j]
+        t[k] = total(found) + rest
 
 
 @inner
@@ -39,10 +40,11 @@ def push_both(X: Any, rows: Any, y: Any, v: Any, t: Any, u: Any) -> None:
             x = load(X, i * n + j, piece)
             one += x * load(y, j, piece)
             other += x * load(v, j, piece)
-        t[k], u[k] = total(one), total(other)
+        of_y = of_v = y.dtype.type(0)
         for j in range(whole, n):
-            t[k] += X[i, j] * y[j]
-            u[k] += X[i, j] * v[j]
+            of_y += X[i, j] * y[j]
+            of_v += X[i, j] * v[j]
+        t[k], u[k] = total(one) + of_y, total(other) + of_v
 
 
 @inner
@@ -59,8 +61,8 @@ def pull(X: Any, rows: Any, c: Any, g: Any) -> None:
         if last < len(rows):
             one += c[last] * load(X, rows[last] * n + j, piece)
         store(g, j, one + other, piece)
-    for j in range(whole, n):
-        for k in range(len(rows)):
+    for k in range(len(rows)):  # outside: a sum for each feature, and none waits for another
+        for j in range(whole, n):
             g[j] += c[k] * X[rows[k], j]
 
 
@@ -84,7 +86,7 @@ def pull_both(X: Any, rows: Any, c: Any, d: Any, g: Any, h: Any) -> None:
             h0 += d[last] * x
         store(g, j, g0 + g1, piece)
         store(h, j, h0 + h1, piece)
-    for j in range(whole, n):
-        for k in range(len(rows)):
+    for k in range(len(rows)):  # outside: a sum for each feature, and none waits for another
+        for j in range(whole, n):
             g[j] += c[k] * X[rows[k], j]
             h[j] += d[k] * X[rows[k], j]

@@ -1,7 +1,8 @@
 """Many outer steps in one call: a method in array code, joined with a model's functions.
 
-Both are plain functions, and a loop around them is compiled for each pair. numba finds it on disk
-again by the names of what it is joined from, and by a digest of their files.
+All of them are plain functions, and numba compiles a loop in which every call is replaced by what
+is called: once as a whole, and not again at every level. It finds the loop on disk by a digest of
+the names of what it is joined from, and of their files.
 """
 
 from __future__ import annotations
@@ -10,20 +11,29 @@ import functools
 import hashlib
 import inspect
 from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, overload, register_jitable
+from numba import njit, types
+from numba.extending import intrinsic
 
 from bilevel.kernels import array_code
-from bilevel.kernels.array_code import Function, Known
+from bilevel.kernels.array_code import Function, Known, ridged
 from bilevel.kernels.kernel import OPTIONS, compiling, kernel
 
 # Sums in any order, so that they can be done several terms at a time; NaN and infinity stay.
-# Inlined: else each call would hand over all arrays of the model, which are a hundred numbers.
-_FAST = {**OPTIONS, "fastmath": {"reassoc", "nsz", "arcp", "contract"}, "forceinline": True}
+_FAST = {"fastmath": {"reassoc", "nsz", "arcp", "contract"}}
+
+
+def _unbound(*given: Any) -> Any:
+    """What the names below stand for until a loop is joined."""
+
+
+text = move = kind = _unbound
+of_inner = of_slope = of_hessian = of_cross = of_outer = of_ridge = add_ridge = _unbound
+_NAMES = [name for name, value in globals().items() if value is _unbound][1:]  # as in `Known`
 
 
 class Given(NamedTuple):
@@ -71,53 +81,58 @@ def stretch(
         known: the model.
         given: the rest.
     """
-    kind, *functions = known[:-1]
-    version = _version(text, move, *functions)
-    _joined(text, move, kind, tuple(functions), version)(given, start, stop)
+    _joined(text, move, *known[:-1])(given, start, stop)
 
 
 @functools.cache
-def _joined(
-    text: Function, move: Function, kind: Any, functions: tuple[Function, ...], version: str
-) -> Any:
-    for function in (*array_code.written, text, move, *functions):
-        _register(function)
-    inner, slope, hessian, cross, outer, ridge, add_ridge = functions
+def _joined(*parts: Any) -> Any:
+    named = dict(zip(_NAMES, parts, strict=True))
 
-    def loop(lent: Any, start: int, stop: int) -> None:
-        compiling()
-        version  # noqa: B018  # named here, it decides what is found on disk
-        given = _borrowed(lent)
-        now, rates, kept, implicit = given.now, given.rates, given.kept, given.implicit
-        memory, constants, before = given.memory, given.constants, given.before
-        tables, draws, numbers = given.tables, given.draws, given.numbers
-        verbs = (inner, slope, hessian, cross, outer, add_ridge)
-        oracle = kind(*verbs, *given.spaces, *given.own)
-        x, c, found = now[0], oracle.c, now
-        for k in range(start, stop):
-            # Once a step: the penalty is x's, which moves at its end.
-            ridge(oracle, x, c)
-            found = text(oracle, now, tables, draws, numbers, k)
-            for i in range(1, len(now)):
-                _follow(now[i], found[i], rates[k, i], kept[i], implicit, c)
-            move(x, found[0], memory, constants, rates[k, 0], before + k + 1)
-        for a in range(len(x)):
-            given.direction[a] = found[0][a]
+    @functools.cache
+    def bound(function: Function) -> Any:
+        """The same, with its names of array code bound to what numba puts in their place."""
+        scope = {**function.__globals__}
+        for name in function.__code__.co_names:
+            value = scope.get(name)
+            if value is _unbound:
+                value = scope[name] = named[name]
+            elif isinstance(value, FunctionType):
+                value = array_code.written.get(value)
+            if isinstance(value, FunctionType):
+                scope[name] = njit(inline="always", **OPTIONS)(bound(value))
+        return FunctionType(function.__code__, scope)
 
-    return kernel(loop)
+    loop = bound(_loop)
+    loop.__qualname__ = f"loop_{_digest(*parts)}"  # by which numba finds it on disk
+    return kernel(loop, **_FAST)
 
 
-@functools.cache
-def _register(function: Function) -> None:
-    register_jitable(**_FAST)(function)
-
-
-@functools.cache
-def _version(*functions: Function) -> str:
-    """A digest of the files that a stretch is made of: numba itself looks at this one alone."""
-    files = {inspect.getfile(function) for function in (*array_code.written, *functions)}
+def _digest(*parts: Any) -> str:
+    """Of the names and files that a stretch is made of: numba itself looks at this file alone."""
+    names = "".join(f"{part.__module__}.{part.__qualname__} " for part in parts)
+    files = {inspect.getfile(function) for function in (*array_code.written, *parts)}
     files |= {str(file) for file in Path(__file__).parent.glob("*.py")}
-    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in sorted(files))).hexdigest()
+    contents = (Path(file).read_bytes() for file in sorted(files))
+    return hashlib.sha256(b"".join([names.encode(), *contents])).hexdigest()[:16]
+
+
+def _loop(lent: Any, start: int, stop: int) -> None:
+    compiling()
+    given = _borrowed(lent)
+    now, rates, kept, implicit = given.now, given.rates, given.kept, given.implicit
+    memory, constants, before = given.memory, given.constants, given.before
+    tables, draws, numbers = given.tables, given.draws, given.numbers
+    oracle = kind(*given.spaces, *given.own)
+    x, c, found = now[0], oracle.c, now
+    for k in range(start, stop):
+        # Once a step: the penalty is x's, which moves at its end.
+        of_ridge(oracle, x, c)
+        found = text(oracle, now, tables, draws, numbers, k)
+        for i in range(1, len(now)):
+            _follow(now[i], found[i], rates[k, i], kept[i], implicit, c)
+        move(x, found[0], memory, constants, rates[k, 0], before + k + 1)
+    for a in range(len(x)):
+        given.direction[a] = found[0][a]
 
 
 @intrinsic
@@ -145,7 +160,7 @@ def _borrowed(typing: Any, given: Any) -> Any:
     return given(given), generate
 
 
-@register_jitable(**_FAST)
+@array_code.array_code
 def _follow(point: Any, found: Any, rate: Any, kept: bool, implicit: bool, c: Any) -> None:
     one = point.dtype.type(1)
     if kept:
@@ -166,7 +181,7 @@ def _compiled(verb: Function) -> Function:
     """What a verb of `array_code` is inside of compiled code."""
 
     def add(function: Function) -> Function:
-        overload(verb, jit_options=_FAST, strict=False)(lambda *given: function)
+        array_code.written[verb] = function
         return function
 
     return add
@@ -174,14 +189,15 @@ def _compiled(verb: Function) -> Function:
 
 @_compiled(array_code.inner)
 def _inner(oracle: Any, x: Any, y: Any, v: Any, rows: Any) -> Any:
-    g, Hv, Jv = array_code.sampled(oracle, x, y, v, rows)
-    return array_code.ridged(oracle, x, y, v, g, Hv, Jv)
+    g, Hv, Jv = oracle.g, oracle.Hv, oracle.Jv
+    of_inner(oracle, x, y, v, rows, g, Hv, Jv)
+    return ridged(oracle, x, y, v, g, Hv, Jv)
 
 
 @_compiled(array_code.sampled)
 def _sampled(oracle: Any, x: Any, y: Any, v: Any, rows: Any) -> Any:
     g, Hv, Jv = oracle.g, oracle.Hv, oracle.Jv
-    oracle.inner(oracle, x, y, v, rows, g, Hv, Jv)
+    of_inner(oracle, x, y, v, rows, g, Hv, Jv)
     return g, Hv, Jv
 
 
@@ -191,14 +207,14 @@ def _ridged(oracle: Any, x: Any, y: Any, v: Any, g: Any, Hv: Any, Jv: Any) -> An
     for a in range(len(y)):
         g[a] += c[a] * y[a]
         Hv[a] += c[a] * v[a]
-    oracle.add_ridge(oracle, c, y, v, Jv)
+    add_ridge(oracle, c, y, v, Jv)
     return g, Hv, Jv
 
 
 @_compiled(array_code.slope)
 def _slope(oracle: Any, x: Any, y: Any, rows: Any) -> Any:
     g, c = oracle.g, oracle.c
-    oracle.slope(oracle, x, y, rows, g)
+    of_slope(oracle, x, y, rows, g)
     for a in range(len(y)):
         g[a] += c[a] * y[a]
     return g
@@ -207,7 +223,7 @@ def _slope(oracle: Any, x: Any, y: Any, rows: Any) -> Any:
 @_compiled(array_code.hessian)
 def _hessian(oracle: Any, x: Any, y: Any, v: Any, rows: Any) -> Any:
     Hv, c = oracle.Hv, oracle.c
-    oracle.hessian(oracle, x, y, v, rows, Hv)
+    of_hessian(oracle, x, y, v, rows, Hv)
     for a in range(len(y)):
         Hv[a] += c[a] * v[a]
     return Hv
@@ -216,15 +232,15 @@ def _hessian(oracle: Any, x: Any, y: Any, v: Any, rows: Any) -> Any:
 @_compiled(array_code.cross)
 def _cross(oracle: Any, x: Any, y: Any, v: Any, rows: Any) -> Any:
     Jv = oracle.Jv
-    oracle.cross(oracle, x, y, v, rows, Jv)
-    oracle.add_ridge(oracle, oracle.c, y, v, Jv)
+    of_cross(oracle, x, y, v, rows, Jv)
+    add_ridge(oracle, oracle.c, y, v, Jv)
     return Jv
 
 
 @_compiled(array_code.outer)
 def _outer(oracle: Any, x: Any, y: Any, rows: Any) -> Any:
     f_x, f_y = oracle.f_x, oracle.f_y
-    oracle.outer(oracle, x, y, rows, f_x, f_y)
+    of_outer(oracle, x, y, rows, f_x, f_y)
     return f_x, f_y
 
 
