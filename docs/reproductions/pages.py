@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, quantiles
 from typing import Any
 
+import numpy as np
+
+from bilevel.lab.complexity.measure import trial_from_json
+from bilevel.lab.complexity.studies import BENT, QUADRATIC, Study
+from bilevel.lab.complexity.tables import Line, as_markdown
+from bilevel.lab.complexity.tables import lines as lines_of
+from bilevel.lab.curves import stepped
 from bilevel.lab.design import job
 from bilevel.lab.experiments import archive
 from bilevel.lab.experiments.reproduce import Scale, loads
 from bilevel.lab.experiments.rule import LEAST_SEEDS
-from bilevel.lab.experiments.verdicts import Row, to_markdown
+from bilevel.lab.experiments.verdicts import Evidence, Row, to_markdown
 from bilevel.lab.figures import figure_names, find_figure
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 _PAPER = "Ji, Yang & Liang, ICML 2021"
+_METRICS = ("validation_loss", "test_loss", "test_accuracy")
 _MADE = "<!-- made by `make docs` from results/: do not edit -->"
 
 # Claims that no committed run decides: claim, paper, what is known, what settling it costs.
@@ -44,16 +55,23 @@ _OPEN = {
         ("TTSA is very slow with a large variance", "Fig. 5", "not run on this code"),
     ),
     "figure-6": (("the same at p = 0.2", "Fig. 6", "not run on this code"),),
+    "successors": (
+        ("tuned stocBiO is faster than methods that came after it", "not in the paper",
+         "not run on this code"),
+    ),
 }  # fmt: skip
 
 
 def pages() -> dict[Path, str]:
     """Every page with its text."""
     made = {HERE / "README.md": _readme(), HERE / "design.md": _design()}
+    made[HERE / "tuning.md"] = _tuning()
     for name, packed in _figures():
         made[HERE / f"{name}.md"] = _figure(name, packed)
-    authors = HERE / "authors-code.md"
-    made[authors] = _with_table(authors.read_text(encoding="utf-8"))
+    authors, complexity = HERE / "authors-code.md", HERE.parent / "complexity.md"
+    made[authors] = _with(authors, "recorruption", _recorruption())
+    if (RESULTS / "complexity.json.gz").exists():
+        made[complexity] = _with(complexity, "table 1", _table_1())
     return made
 
 
@@ -92,7 +110,6 @@ def _readme() -> str:
          "intervals wider than 1 in κ ([complexity](../complexity.md))", "**undecided**",
          "4 seeds", "`bilevel complexity --seeds 16`"],
     ]  # fmt: skip
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return f"""\
 # The paper's claims, one by one
 
@@ -103,11 +120,12 @@ def _readme() -> str:
 0, is in favour of the claim; brackets are intervals at the level that the protocol corrects for the
 number of claims. What has not been run on this code is undecided, with the cost of settling it.
 
-{table}
+{_table(lines)}
 
 - [What the authors' public code computes](authors-code.md), and what of the figures that alone
   predicts.
 - [The design claims](design.md): what was measured, and what the results mean.
+- [How the settings of Figures 5 and 6 were found](tuning.md), and how hard that was.
 - [Few-shot learning](few-shot.md): **old** runs of Figures 2 and 3, by slower code and an older
   rule of verdicts. The old pages of Figures 4 to 6 were removed: compilation and machine load
   were on their clock, and their settings were tuned unequally.
@@ -134,7 +152,7 @@ def _judged_line(name: str, row: Row, packed: archive.Packed) -> list[str]:
         verdict = f"**undecided**; first look: {row.verdict}"
     rests = f"{row.seeds} seeds, {part['seconds']:g} CPU s a run"
     effect = f"{row.effect} ([page]({name}.md))"
-    where = f"Fig. {name.partition('-')[2]}"
+    where = find_figure(name).source.rpartition(", ")[2].replace("Figure", "Fig.")
     claim = f"{row.claim} ({row.experiment})"
     return [claim, where, effect, verdict, rests, f"`{part['about']['command']}`"]
 
@@ -148,11 +166,65 @@ def _figure(name: str, packed: archive.Packed) -> str:
     about = part["about"]
     page = to_markdown(find_figure(name), _rows(name, packed), about["command"])
     quick = (
-        "\n> A first look by `--quick`, not the protocol: the budget is a fortieth, and the "
-        "settings are those of\n> an older, unequal sweep (see the experiments' files). In the "
-        "table it stands as undecided.\n"
+        "\n> A first look by `--quick`, not the protocol: in the table it stands as undecided.\n"
     )
-    return f"{page}{quick if part['seconds'] < 3 else ''}\n{_provenance(about)}"
+    tables = "".join(_ends(name, runs) for name, runs in archive.evidence(packed).items())
+    return f"{page}{quick if part['seconds'] < 3 else ''}{tables}\n{_provenance(about)}"
+
+
+def _ends(name: str, runs: Evidence) -> str:
+    """Where the methods of an experiment ended: means over seeds, lowest and highest."""
+    known = next(iter(runs.curves.values()))[0].columns
+    metrics = [metric for metric in _METRICS if metric in known]
+    lines = [["method", "outer steps", *(metric.replace("_", " ") for metric in metrics)]]
+    lines.append(["---"] * len(lines[0]))
+    for label, curves in runs.curves.items():
+        cells = [f"{np.median([curve.last('step') for curve in curves]):.0f}"]
+        for metric in metrics:
+            ends = [float(stepped(curve, metric)[1][-1]) for curve in curves]
+            cells.append(f"{fmean(ends):.4f} ({min(ends):.4f} to {max(ends):.4f})")
+        lines.append([label, *cells])
+    title = f"\n## {name}: where the runs stood after {runs.seconds:g} CPU seconds"
+    text = "Means over seeds, lowest and highest in brackets; outer steps: the median."
+    return f"{title}\n\n{text}\n\n{_table(lines)}\n"
+
+
+def _table(lines: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _tuning() -> str:
+    lines = [["method", "trials", "diverged", "best", "lower quartile", "median"], ["---"] * 6]
+    for label, losses in _trials().items():
+        finite = [loss for loss in losses if loss is not None]
+        low, middle, _ = quantiles(finite, n=4, method="inclusive")
+        numbers = [f"{number:.3f}" for number in (min(finite), low, middle)]
+        diverged = len(losses) - len(finite)
+        lines.append([label, str(len(losses)), str(diverged), *numbers])
+    return f"""\
+# Tuning for hyper-cleaning
+
+{_MADE}
+
+Validation losses after 3 CPU seconds at p = 0.2, seed 100, over the trials of
+`results/mnist-sweep.db`: points of the grids in `results/mnist-sweep.toml`, chosen by a
+tree-structured Parzen estimator, as many for each method. The best is what the figures show; the
+quartiles, over the trials that did not diverge, say how hard it is to find.
+
+{_table(lines)}
+"""
+
+
+def _trials() -> dict[str, list[float | None]]:
+    """By method, the loss of each finished trial; None where it diverged."""
+    found: dict[str, list[float | None]] = {}
+    with closing(sqlite3.connect(f"file:{RESULTS / 'mnist-sweep.db'}?mode=ro", uri=True)) as base:
+        for study, value in base.execute(
+            "SELECT study_name, value FROM trials JOIN studies USING (study_id) "
+            "JOIN trial_values USING (trial_id) WHERE state = 'COMPLETE' ORDER BY trial_id"
+        ):
+            found.setdefault(study.rpartition("/")[2], []).append(value)
+    return found
 
 
 def _provenance(about: dict[str, Any]) -> str:
@@ -200,21 +272,38 @@ closed forms, no clock is involved. Factors above 1 are in favour of the paper's
 {_provenance(raw["about"])}"""
 
 
-_START, _END = "<!-- recorruption -->\n", "<!-- end -->"
+def _with(file: Path, name: str, made: str) -> str:
+    """A page with what is made between its two marks of a name."""
+    text, start, end = file.read_text(encoding="utf-8"), f"<!-- {name} -->\n", "<!-- end -->"
+    before, rest = text.split(start)
+    _, after = rest.split(end, 1)
+    return before + start + made + end + after
 
 
-def _with_table(text: str) -> str:
-    """The page with the table of benchmarks/recorruption.py between its two marks."""
-    before, rest = text.split(_START)
-    _, after = rest.split(_END)
-    file = RESULTS / "recorruption.json"
-    table = "Not run yet: `python benchmarks/recorruption.py`.\n"
-    if file.exists():
-        table = _recorruption(json.loads(file.read_text(encoding="utf-8")))
-    return before + _START + table + _END + after
+def _complexity() -> list[tuple[Study, list[Line]]]:
+    """The studies of Table 1 with their lines, from results/."""
+    cells = archive.read(RESULTS / "complexity.json.gz")["cells"]
+    found = []
+    for study in (BENT, QUADRATIC):
+        own = next(part["cells"] for part in cells if part["study"] == study.name)
+        trials = {
+            (cell["method"], cell["kappa"], cell["seed"]): [
+                trial_from_json(trial) for trial in cell["trials"]
+            ]
+            for cell in own
+        }
+        seeds = 1 + max(cell["seed"] for cell in own)
+        whole = replace(study, seeds=seeds)
+        found.append((whole, lines_of(whole, trials)))
+    return found
 
 
-def _recorruption(runs: list[dict[str, Any]]) -> str:
+def _table_1() -> str:
+    return "\n".join(as_markdown(study, lines) for study, lines in _complexity())
+
+
+def _recorruption() -> str:
+    runs = json.loads((RESULTS / "recorruption.json").read_text(encoding="utf-8"))
     lines = [
         "| p | labels | small batches: wrong at the end, lowest test loss | full batches | lead |",
         "|---|---|---|---|---|",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -114,16 +115,17 @@ def test_a_run_that_is_stopped_leaves_its_unreached_epsilons_open() -> None:
     assert trial.last > 1e-9
 
 
-def test_a_race_finds_the_cheapest_although_it_stops_the_dearer_ones() -> None:
+def test_a_race_finds_the_cheapest_with_any_one_left_out_and_stops_the_dearer() -> None:
     family = make_family(RoundWall(9.0), seed=1)
     epsilons = (1.0, 0.5, 0.25)
     for method in (DETERMINISTIC[0], DETERMINISTIC[3]):
         candidates = method.candidates(Scale(9.0, family.smoothness, 0.25))
-        raced = race(family, candidates, epsilons, calls=3000)
-        whole = [run(family, candidate, epsilons, calls=3000) for candidate in candidates]
+        raced = race(family, candidates, epsilons, calls=10_000)
+        whole = [run(family, candidate, epsilons, calls=10_000) for candidate in candidates]
         assert sum(t.calls for t in raced) < sum(t.calls for t in whole)
-        for number in range(3):
-            assert cheapest(raced, number) == cheapest(whole, number)
+        for number, left_out in itertools.product(range(3), ["none", *(t.label for t in whole)]):
+            some, every = ([t for t in kind if t.label != left_out] for kind in (raced, whole))
+            assert cheapest(some, number) == cheapest(every, number)
 
 
 def trial(label: str, *totals: int | None) -> Trial:
@@ -138,6 +140,18 @@ def test_the_cheapest_is_chosen_for_each_epsilon() -> None:
         "b",
         None,
     ]
+
+
+def test_the_interval_holds_the_powers_of_grids_with_one_candidate_left_out() -> None:
+    study = replace(TINY, methods=(AID,), kappas=(1, 10), epsilons=(1.0, 0.1), seeds=2)
+    trials = {
+        ("aid-bio", kappa, seed): [trial("a", at, 10 * at), trial("b", 2 * at, 40 * at)]
+        for (kappa, at), seed in itertools.product(((1, 10), (10, 1000)), range(2))
+    }
+    found = fit(study, trials, AID, "gc_f")
+    assert found is not None
+    assert tuple(vars(found.kappa).values()) == pytest.approx((2, 2, 2))
+    assert tuple(vars(found.epsilon).values()) == pytest.approx((1, 1, math.log10(20)))
 
 
 def test_powers_are_recovered_from_a_ragged_grid() -> None:
@@ -176,8 +190,12 @@ def test_what_was_not_reached_is_left_out_and_counted(tiny) -> None:
 
 
 def test_aid_and_itd_pay_the_paper_s_powers_where_the_inner_loss_is_bent(tiny) -> None:
-    """Theorems 1 and 2 are tight on this family: κ³ outer steps, and 1/ε up to the tail's 0.05."""
-    found = fits(TINY, tiny)
+    """Theorems 1 and 2 are tight on this family: κ³ outer steps, and 1/ε up to the tail's 0.05.
+
+    With steps of at most 3/L_Φ: those of 4/L_Φ are stable at one of the two κ alone.
+    """
+    stable = {key: [t for t in runs if t.label != "β = 4/L_Φ"] for key, runs in tiny.items()}
+    found = fits(TINY, stable)
     for method in ("aid-bio", "itd-bio"):
         for count in COUNTS:
             made, order = found[method, count], PRINTED[method][count]

@@ -19,6 +19,7 @@ _EPILOG = """
 `bilevel complexity --seeds 8` later adds seeds 4 to 7, for narrower intervals.
 """
 _SEEDS = "Problems drawn for each κ, by seeds 0 to N − 1. \\[default: 4, quick: 2]"
+_TABLE = "Measure only this one of the two tables. \\[default: both]"
 _FOLDER = "The folder for the results. \\[default: out/complexity, or out/complexity-quick]"
 
 
@@ -31,6 +32,7 @@ def complexity(
         bool, typer.Option("--quick", help="Fewer κ, ε and seeds: a minute at most.")
     ] = False,
     seeds: Annotated[int | None, optional(_SEEDS, "N", min=1, max=MOST_SEEDS)] = None,
+    table: Annotated[int | None, optional(_TABLE, "N", min=1, max=2)] = None,
     output: Annotated[Path | None, folder(_FOLDER)] = None,
 ) -> None:
     """Measure what each method pays for an ε-stationary point (Tables 1 and 2 of the paper).
@@ -58,7 +60,11 @@ def complexity(
 
     place = output or Path("out") / ("complexity-quick" if quick else "complexity")
     chosen = QUICK if quick else FULL
-    studies = [replace(study, seeds=seeds or study.seeds) for study in chosen]
+    studies = [
+        replace(study, seeds=seeds or study.seeds)
+        for study in chosen
+        if table in (None, study.table)
+    ]
     kept = f": all finished cells are in {place}; the same command goes on"
     with told_if_interrupted(kept), raising(), RunsBar("cells") as bar:
         found = measure(studies, place, bar)

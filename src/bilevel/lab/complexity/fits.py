@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -20,7 +20,7 @@ Trials = dict[tuple[str, float, int], list[Trial]]  # by method's name, κ and s
 
 @dataclass(frozen=True)
 class Exponent:
-    """A mean over seeds with its 95 % interval, which is infinite for a single seed."""
+    """A mean over seeds with an interval: Student's of 95 % (infinite for one seed), or wider."""
 
     mean: float
     low: float
@@ -40,6 +40,11 @@ class Exponent:
             return Exponent(mean, -math.inf, math.inf)
         half = float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1)) / math.sqrt(n)
         return Exponent(mean, mean - half, mean + half)
+
+    def holding(self, others: Sequence[Exponent]) -> Exponent:
+        """The same mean with an interval that holds those of others, too."""
+        every = (self, *others)
+        return Exponent(self.mean, min(e.low for e in every), max(e.high for e in every))
 
     def __str__(self) -> str:
         return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]"
@@ -103,7 +108,30 @@ def powers(found: Sequence[Point]) -> tuple[float, float, float]:
 
 
 def fit(study: Study, trials: Trials, method: Method, count: str) -> Fit | None:
-    """One fit for each seed; None where some seed has too few points."""
+    """A fit for each seed, with intervals that hold those with any one candidate left out.
+
+    None where some seed has too few points. A candidate without which less is reached is not left
+    out: that would compare other points.
+    """
+    whole = _fit(study, trials, method, count)
+    if whole is None:
+        return None
+    own = [runs for (name, _, _), runs in trials.items() if name == method.name]
+    labels = {trial.label for runs in own for trial in runs}
+    parts = [_fit(study, _without(label, trials), method, count) for label in sorted(labels)]
+    same = [part for part in parts if part is not None and part.measured == whole.measured]
+    return replace(
+        whole,
+        kappa=whole.kappa.holding([part.kappa for part in same]),
+        epsilon=whole.epsilon.holding([part.epsilon for part in same]),
+    )
+
+
+def _without(label: str, trials: Trials) -> Trials:
+    return {key: [run for run in runs if run.label != label] for key, runs in trials.items()}
+
+
+def _fit(study: Study, trials: Trials, method: Method, count: str) -> Fit | None:
     found = points(study, trials, method, count)
     by_seed = [[p for p in found if p.seed == seed] for seed in range(study.seeds)]
     enough = all(

@@ -122,26 +122,27 @@ def _ending(reached: bool, mean: float, dearer: bool, late: bool) -> str:
     if not math.isfinite(mean):
         return "diverged"
     if dearer:
-        return "dearer than another candidate"
+        return "dearer than two others"
     return "limit" if late else ""
 
 
 def race(
     family: Family, candidates: Sequence[Candidate], epsilons: Sequence[float], calls: int
 ) -> list[Trial]:
-    """Run all candidates, each until it cannot become the cheapest for any ε.
+    """Run all candidates, each until it cannot be one of the two cheapest for any ε.
 
-    A run that has paid more than another needed for the smallest ε cannot: for every ε that it
-    has not reached, the other one was cheaper. Nor is one waited for that has made `_PATIENCE`
-    times as many calls.
+    So the cheapest is known with all of them, and with any one left out. A run that has paid more
+    than two others needed for the smallest ε is dearer than both for every ε that it has not
+    reached. Nor is one waited for that has made `_PATIENCE` times as many calls.
     """
     trials: list[Trial] = []
-    best = math.inf
+    lowest = [math.inf, math.inf]
     for candidate in candidates:
-        trial = run(family, candidate, epsilons, calls, best)
+        trial = run(family, candidate, epsilons, calls, lowest[1])
         trials.append(trial)
         if (price := trial.prices[-1]) is not None:
-            best, calls = min(best, price.total), min(calls, _PATIENCE * trial.calls)
+            lowest = sorted([*lowest, price.total])[:2]
+            calls = min(calls, _PATIENCE * trial.calls)
     return trials
 
 

@@ -15,7 +15,7 @@ from bilevel.algorithms import BSA, TTSA, AIDBiO, Algorithm, ITDBiO, StocBiO
 from bilevel.schedules import decaying, increasing
 
 _ALPHA = 1.0  # 1/L
-_OUTER = (2, 3, 1)  # shares of 1/L_Φ
+_OUTER = (3, 2, 4, 1)  # shares of 1/L_Φ
 _OTHERS = ("outer", "cross", "hessian")  # batches, beside the inner one
 _SAMPLED = 0.8  # 1/L of a row, whose Hessian is up to a quarter greater than the mean's
 

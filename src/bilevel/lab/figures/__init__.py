@@ -20,7 +20,7 @@ def figure_names() -> list[str]:
 
     Example:
         >>> figure_names()
-        ['figure-2', 'figure-3', 'figure-4', 'figure-5', 'figure-6']
+        ['figure-2', 'figure-3', 'figure-4', 'figure-5', 'figure-6', 'successors']
     """
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 
