@@ -309,6 +309,7 @@ def test_every_figure_can_be_judged(name: str) -> None:
     labels = ("stocbio", "hoag", "ttsa", "bsa", "reverse", "aid-fp", "aid-cg")
     labels += tuple(f"stocbio-{batch}" for batch in (100, 500, 1000, 2000))
     labels += ("aid-bio", "itd-bio", "aid-bio-increasing", "anil", "maml")
+    labels += ("soba", "saba", "amigo", "f2sa", "ma-soba", "anchored-aid")
     runs = evidence(**{label: falling(1.0 + len(label) / 10) for label in labels})
     rows = figure.judge(dict.fromkeys(figure.experiments, runs))
     assert all(row.effect for row in rows)
