@@ -57,13 +57,16 @@ class Gain:
         Example:
             >>> Gain("a against b", (0.7, 0.69, 0.68, 0.7, 0.69), "ratio").text(0.05)
             'a against b × 2 [1.98, 2.02]'
+            >>> Gain("a against b", (0.0,) * 5, "ratio").text(0.05)
+            'a against b: no seed tells them apart'
         """
-        found = self.interval(error)
-        numbers = (found.mean, found.low, found.high)
-        if self.kind == "difference":
-            return f"{self.what} {numbers[0]:+.3g} [{numbers[1]:.3g}, {numbers[2]:.3g}]"
-        mean, low, high = (math.exp(min(number, 700.0)) for number in numbers)
-        return f"{self.what} × {mean:.3g} [{low:.3g}, {high:.3g}]"
+        if not any(self.values):  # equal, or neither of the two reached the level
+            return f"{self.what}: no seed tells them apart"
+        found, ratio = self.interval(error), self.kind == "ratio"
+        numbers = found.mean, found.low, found.high
+        mean, low, high = map(math.exp, numbers) if ratio else numbers
+        effect = f"{self.what} × {mean:.3g}" if ratio else f"{self.what} {mean:+.3g}"
+        return f"{effect} [{low:.3g}, {high:.3g}]" if math.isfinite(found.high) else effect
 
 
 def interval(values: Sequence[float], error: float) -> Interval:
