@@ -1,1 +1,1 @@
-"""Losses whose derivatives are known: one file or folder each, and none knows another."""
+"""Losses whose derivatives are known: one file or folder each, independent of one another."""

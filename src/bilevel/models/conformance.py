@@ -6,8 +6,8 @@ The author of a `Model` states an example problem in a test file, and pytest doe
         def example(self) -> Example:
             return Example(my_problem(), x, y, rows=torch.tensor([0, 3, 4]))
 
-The losses are the truth: all that the model's oracle answers is compared with their derivatives by
-automatic differentiation, in float64.
+The losses are the truth: everything the model's oracle returns is compared with their derivatives
+by automatic differentiation, in float64.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bilevel.problem.sharding import shard
 from bilevel.problem.sources import Rows
 
 _PROCESSES = (2, 3)
-_WIDTH = 1e-4  # of sampled differences: constants may be those of the point alone
+_WIDTH = 1e-4  # of sampled differences: constants may hold only at the point
 _SLACK = 1e-3  # the error of a difference over such a width
 
 
@@ -40,8 +40,8 @@ class Example:
     """A small problem with a model, in float64.
 
     Args:
-        problem: its data, where it has them, have a few rows more than there are processes here.
-        x, y: a flat point where nothing is zero that need not be.
+        problem: its data, if any, have a few more rows than there are processes here.
+        x, y: a flat point at which nothing vanishes by accident.
         rows: some of the rows, which both losses have; None for a problem without data.
     """
 
@@ -63,10 +63,10 @@ class ModelConformance(ABC):
 
     @abstractmethod
     def example(self) -> Example:
-        """The problem that the model is tested on."""
+        """The problem on which the model is tested."""
 
     def oracle(self, problem: Problem) -> Oracle:
-        """What is tested: by default the oracle that the library would take."""
+        """What is tested: by default the oracle that the library would use."""
         return make(problem)
 
     def test_every_answer_on_all_rows_is_that_of_automatic_differentiation(self) -> None:
@@ -169,7 +169,7 @@ class ModelConformance(ABC):
 
 
 def _answers(oracle: Oracle, example: Example, rows: Rows) -> Iterator[tuple[str, Tensor]]:
-    """All that adds up over the rows of several processes, derivatives by x pulled back to x."""
+    """All that adds up over the rows of several processes, with derivatives in x pulled back."""
     x, y, v = example.x, example.y, example.v
 
     def pulled(covector: Tensor) -> Tensor:
@@ -225,7 +225,7 @@ def _tensors(done: Any) -> list[Tensor]:
 
 
 def _offered(ask: Callable[[], Any]) -> Any:
-    """None where the model has none."""
+    """The answer, or None if the model has none."""
     try:
         return ask()
     except NotImplementedError:
@@ -261,7 +261,7 @@ def _normal(seed: int, like: Tensor) -> Tensor:
 
 
 class _Rank(Alone):
-    """One of several, which keeps its part to itself: the test adds up the parts of all."""
+    """One of several ranks, which keeps its part to itself: the test adds up all parts."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size

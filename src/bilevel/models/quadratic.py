@@ -1,4 +1,4 @@
-"""Quadratic bilevel problems: all about them is known in closed form.
+"""Quadratic bilevel problems: everything about them is known in closed form.
 
     g(x, y) = ½ y'Hy − y'(Jx + c),      f(x, y) = ½ (y − d)'F(y − d) + ½ r ‖x‖²
 
@@ -21,7 +21,7 @@ from bilevel.problem.sources import Batch
 
 @dataclass(frozen=True)
 class QuadraticForm(Model):
-    """The matrices, with rows first where they are a finite sum."""
+    """The matrices; for a finite sum, rows come first."""
 
     H: Tensor  # (q, q) or (rows, q, q)
     J: Tensor  # (q, p)

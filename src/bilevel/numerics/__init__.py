@@ -1,1 +1,1 @@
-"""Vectors and spectra: what solvers share and nobody else needs to know."""
+"""Vectors and spectra: what solvers share and nothing else needs to know."""

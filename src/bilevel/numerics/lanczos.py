@@ -1,4 +1,4 @@
-"""The ends of a Hessian's spectrum from products with it."""
+"""The extremes of a Hessian's spectrum from products with it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Spectrum(Record):
 
     Args:
         largest, smallest: the extreme Ritz values. They lie inside the true spectrum.
-        largest_error, smallest_error: there is an eigenvalue of H this near to each. Zero, up to
-            rounding, once the products have spanned all that the start vector can reach.
+        largest_error, smallest_error: there is an eigenvalue of H within this distance of each.
+            Zero, up to rounding, once the products span all that the start vector can reach.
             All four are NaN if the products are not finite.
-        products: how many H v were asked for.
+        products: how many products H v were computed.
     """
 
     largest: float
@@ -35,7 +35,7 @@ class Spectrum(Record):
 def extreme_eigenvalues(
     product: Callable[[Tensor], Tensor], like: Tensor, steps: int = 40, seed: int = 0
 ) -> Spectrum:
-    """Lanczos from a scattered vector, each new vector made orthogonal to all before.
+    """Lanczos from a scattered vector, each new vector orthogonalised against all earlier ones.
 
     After m steps H Q = Q T + β q e_m', with T tridiagonal: for an eigenpair (θ, s) of T there
     is an eigenvalue of H within β |s_m| of θ.
@@ -43,8 +43,8 @@ def extreme_eigenvalues(
     Args:
         product: v -> H v, with H symmetric.
         like: a vector with the size and dtype of v.
-        steps: m, at most.
-        seed: for another start vector.
+        steps: at most m.
+        seed: selects the start vector.
 
     Example:
         >>> import torch
@@ -64,14 +64,14 @@ def extreme_eigenvalues(
         w = product(basis[-1])
         diagonal.append(float(w @ basis[-1]))
         Q = torch.stack(basis)
-        for _twice in range(2):  # once leaves what rounding brought back
+        for _twice in range(2):  # once leaves what rounding reintroduced
             w = w - Q.T @ (Q @ w)
         beside.append(float(w.norm()))
         rounding = torch.finfo(like.dtype).eps * max(map(abs, diagonal))
-        if beside[-1] <= max(1000, 10 * math.sqrt(len(like))) * rounding:  # noise is left
+        if beside[-1] <= max(1000, 10 * math.sqrt(len(like))) * rounding:  # only noise is left
             break
         basis.append(w / beside[-1])
-    if not all(map(math.isfinite, (*diagonal, *beside))):  # the point has diverged: say so
+    if not all(map(math.isfinite, (*diagonal, *beside))):  # the point has diverged: show it
         return Spectrum(math.nan, math.nan, math.nan, math.nan, len(diagonal))
     T = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
     links = torch.tensor(beside[:-1], dtype=torch.float64)
@@ -88,10 +88,10 @@ def extreme_eigenvalues(
 
 
 def _scattered(size: int, seed: int) -> Tensor:
-    """Numbers without a pattern that a matrix could share, and without a generator.
+    """Numbers with no pattern that a matrix could share, made without a random generator.
 
-    The fractional parts of i²φ, with φ the golden ratio, are spread evenly (Weyl), and their
-    steps change from each to the next.
+    The fractional parts of i²φ, with φ the golden ratio, are spread evenly (Weyl), and the
+    differences between neighbours keep changing.
     """
     i = torch.arange(1, size + 1, dtype=torch.float64) + 0.5 * seed
     return (i * i * ((math.sqrt(5) - 1) / 2)).frac() - 0.5

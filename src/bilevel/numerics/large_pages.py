@@ -1,8 +1,8 @@
-"""Room for long vectors: numpy asks the system for large pages, torch does not; and it is kept.
+"""Memory for long vectors: numpy asks the system for large pages, torch does not; it is reused.
 
 A fresh page is cleared when it is first touched. A vector of millions has so many small pages that
-this takes about as long as a pass over it; large pages are slow to find where memory is short. So
-the last few vectors' room is used again once nobody holds them.
+this takes about as long as a pass over it; large pages are slow to find when memory is short. So
+the memory of the last few vectors is reused once nothing refers to them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 _LARGE = 2**22  # bytes from which numpy does so
-_KEPT = 4  # the vectors whose room is kept: a step has about as many at a time
+_KEPT = 4  # the vectors whose memory is kept: a step has about that many at a time
 _DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 _rooms: list[Any] = []
 _lock = Lock()  # several ranks may be threads
 
 
 def empty_like(vector: Tensor) -> Tensor:
-    """As `torch.empty_like`, of a contiguous tensor.
+    """Like `torch.empty_like`, for a contiguous tensor.
 
     Example:
         >>> empty_like(torch.zeros(3)).shape
@@ -36,7 +36,7 @@ def empty_like(vector: Tensor) -> Tensor:
 
 
 def copy_of(vector: Tensor) -> Tensor:
-    """As `vector.clone()`."""
+    """Like `vector.clone()`."""
     return empty_like(vector).copy_(vector)
 
 

@@ -1,7 +1,7 @@
 """Sums over long vectors that lose no digits.
 
-In single precision, torch's sum of millions of products is off by 1e-5; conjugate gradients make
-a hundred times that of it.
+In single precision, torch's sum of millions of products is off by 1e-5; conjugate gradients
+amplify that a hundredfold.
 """
 
 from __future__ import annotations

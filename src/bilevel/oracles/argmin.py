@@ -1,9 +1,9 @@
-"""A differentiable argmin: y*(x) with an implicit gradient to x, of any order.
+"""A differentiable argmin: y*(x) with implicit derivatives in x, of any order.
 
-y*(x) solves ∇y g(x, y) = 0, so that a covector r of y* is the covector −(∂∇y g/∂x)' H⁻¹ r of x,
-with H = ∇²y g. The solve H⁻¹ r is a function of its own, whose derivative is another solve; so the
+y*(x) solves ∇y g(x, y) = 0, so a covector r of y* becomes the covector −(∂∇y g/∂x)' H⁻¹ r of x,
+with H = ∇²y g. The solve H⁻¹ r is itself a function whose derivative is another solve; so the
 derivative can be differentiated again, and argmins can be nested. Automatic differentiation is
-called here and in `oracles/autograd.py`, nowhere else.
+called only here and in `oracles/autograd.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bilevel.oracles.twice import refuse_compiled
 
-# inner(y, *x); what minimises it from a y over x; what solves H v = r by products with H.
+# inner(y, *x); a function that minimises it from a given y; one that solves H v = r by products.
 Function = Callable[..., Tensor]
 Minimise = Callable[[Function, Tensor, Sequence[Tensor]], Tensor]
 Solve = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
@@ -25,7 +25,7 @@ Solve = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
 def argmin(
     inner: Function, y0: Tensor, x: Sequence[Tensor], minimise: Minimise, solve: Solve
 ) -> Tensor:
-    """argmin_y inner(y, *x), differentiable by x. What `inner` closes over has no derivative."""
+    """argmin_y inner(y, *x), differentiable in x; not in what `inner` closes over."""
     found: Tensor = _Argmin.apply(inner, minimise, solve, y0, *x)  # type: ignore[no-untyped-call]
     return found
 
@@ -42,7 +42,7 @@ class _Argmin(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        y, *x = ctx.saved_tensors  # y with its graph: a second derivative comes through here again
+        y, *x = ctx.saved_tensors  # y with its graph: a second derivative passes through here again
         _, *found = _implicit(ctx, grads[0], y, x, lambda slope, y: slope, by_y=False)
         return None, None, None, None, *found
 
@@ -98,7 +98,7 @@ def _implicit(
     residual: Callable[[Tensor, Tensor], Tensor],
     by_y: bool,
 ) -> tuple[Any, ...]:
-    """H⁻¹r, and −(∂residual)' H⁻¹r by y if asked and by x; to be differentiated again."""
+    """H⁻¹r, and −(∂residual)' H⁻¹r in x and, if asked, in y; can be differentiated again."""
     again, needed = torch.is_grad_enabled(), ctx.needs_input_grad[4:]
     u: Tensor = _Solve.apply(ctx.inner, ctx.solve, r, y, *x)  # type: ignore[no-untyped-call]
     with torch.enable_grad():
@@ -119,7 +119,7 @@ def _derivatives(
 
 
 def _alias(tensor: Tensor) -> Tensor:
-    """Another node for the same tensor: derivatives by it stop there, its graph goes on."""
+    """Another node for the same tensor: derivatives in it stop there, but its graph continues."""
     other = tensor.view_as(tensor)
     return other if other.requires_grad else other.detach().requires_grad_()
 

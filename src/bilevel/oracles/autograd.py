@@ -19,8 +19,8 @@ from bilevel.problem.sources import Rows
 class AutogradOracle(Oracle):
     """Serves every problem. Variables that a loss does not use have zero derivatives.
 
-    Vectors are flat outside. Inside, derivatives are taken by the user's own tensors, views of the
-    flat vector made leaves: a split of it would cost a copy of all in each backward pass.
+    Vectors are flat outside. Inside, derivatives are taken with respect to the user's own tensors:
+    views of the flat vector, made leaves. Splitting it would copy it all in each backward pass.
     """
 
     def __init__(self, problem: Losses, seed: int = 0) -> None:
@@ -35,7 +35,7 @@ class AutogradOracle(Oracle):
 
     @property
     def linear_bytes(self) -> int | None:
-        # Who asks makes linearisations to keep: the first of them is measured.
+        # Only a caller that will keep linearisations asks: the first of them is measured.
         self._measures = self._measures or not self._linear_bytes
         return self._linear_bytes
 
@@ -47,7 +47,7 @@ class AutogradOracle(Oracle):
 
     def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
         draw = self.problem.draw("inner", rows)
-        looked, self._looked = self._looked, True  # once: a loss stays as it is
+        looked, self._looked = self._looked, True  # once: a loss does not change
         if not self._measures:
             return _Linear(self.problem, x, y, draw, looks=not looked)
         made = _Linear(self.problem, x, y, draw, looks=not looked)
@@ -77,8 +77,8 @@ class AutogradOracle(Oracle):
             with torch.enable_grad():
                 value, after = problem.call("inner", xs, ys, problem.draw("inner", rows))
             problem.moment.buffers = after
-            # Where the loss does not use y, there is no gradient to take. The graph is freed before
-            # `sub_` writes: nothing that it has saved is overwritten while in use.
+            # If the loss does not use y, there is no gradient to take. The graph is freed before
+            # `sub_` writes: nothing it has saved is overwritten while in use.
             for part, slope in zip(moved, _derivatives(value, ys), strict=True):
                 part.sub_(slope, alpha=lr)
         return y
@@ -101,14 +101,14 @@ class _Outer(Outer):
     def gradient(self) -> tuple[Tensor, Tensor]:
         x, y = self._problem.x_structure, self._problem.y_structure
         xs, ys = x.leaves(self._x), y.leaves(self._y)
-        # Statistics that f moves are not kept: training moves them, by g.
+        # Changes that f makes to statistics are dropped: only training, on g, moves them.
         value, _ = self._problem.call("outer", xs, ys, self._draw)
         found = _derivatives(value, [*xs, *ys])
         return x.flat(found[: len(xs)], self._x), y.flat(found[len(xs) :], self._y)
 
 
 class _Inner(Inner):
-    """Without a graph that lasts: each question costs one evaluation of g."""
+    """Keeps no graph: each call costs one evaluation of g."""
 
     def __init__(self, problem: Losses, x: Tensor, y: Tensor, draw: Draw) -> None:
         self._problem, self._x, self._y, self.draw = problem, x, y, draw
@@ -139,7 +139,7 @@ class _Inner(Inner):
 
 
 class _Linear(_Inner, Linear):
-    """One graph of ∇y g, made when it is first asked; each product is one backward pass."""
+    """One graph of ∇y g, made when first needed; each product is one backward pass."""
 
     _xs: list[Tensor]
     _ys: list[Tensor]
@@ -158,7 +158,7 @@ class _Linear(_Inner, Linear):
 
     @torch.enable_grad()
     def make(self) -> None:
-        """The graph, if there is none yet."""
+        """Build the graph, if there is none yet."""
         if self._made:
             return
         problem = self._problem
@@ -179,7 +179,7 @@ class _Linear(_Inner, Linear):
 
     def value_and_gradient(self) -> tuple[Tensor, Tensor]:
         self.make()
-        if self._moves:  # as a step would; once, and not when a step is gone over again
+        if self._moves:  # as a step would; once, and not when a step is repeated
             self._problem.moment.buffers, self._moves = self._after, False
         return self._value, self._problem.y_structure.flat(self._slopes, self._y)
 
@@ -224,7 +224,7 @@ class _Start(Start):
     @torch.enable_grad()
     def pull(self, r: Tensor) -> Tensor:
         x = _leaf(self._x)
-        # r also stands in for y, which a start that does not depend on x gives back: slope zero.
+        # r also stands in for y, which a start that does not depend on x returns: slope zero.
         return _derivatives(self._problem.start(x, r.detach()) @ r, [x])[0]
 
 
@@ -238,13 +238,13 @@ class Recording:
         self.value, self.bytes = self._z.detach(), saved.bytes
 
     def pull(self, covector: Tensor) -> Tensor:
-        """(∂φ/∂x)' covector; the graph is gone after it."""
+        """(∂φ/∂x)' covector; this frees the graph."""
         (product,) = torch.autograd.grad(self._z, self._x, covector, materialize_grads=True)
         return product
 
 
 class _Saved:
-    """Sees what the graphs made inside save for their backward passes."""
+    """Records what the graphs built inside it save for their backward passes."""
 
     def __enter__(self) -> _Saved:
         self._found = dict[int, int]()
@@ -264,7 +264,7 @@ class _Saved:
             # By storage, so that views of one buffer count once.
             storage = tensor.untyped_storage()
             self._found[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # itself, it would hold the graph that holds it: a leak
+        return tensor.detach()  # the tensor itself would hold the graph that holds it: a leak
 
 
 def _unchanged(tensor: Tensor) -> Tensor:

@@ -1,10 +1,10 @@
-"""A few rows in the place of many: their losses, corrected to first order at one point.
+"""A few rows in place of many: their losses, corrected to first order at one point.
 
 Φ(x) is the stationary value in (y, v) of L(x, y, v) = f(x, y) − ⟨v, ∇y g(x, y)⟩, and the
 gradient of L is (∇x f − ∇x∇y g v, ∇y f − ∇²y g v, −∇y g). A `Look` is L and this gradient on many
-rows at one point: no inner solve. `Corrected` is the oracle of a few rows plus linear terms, so
-that its L has the value and the gradient of the look there: SVRG's correction (Johnson & Zhang,
-2013), for L as a whole.
+rows at one point: no inner solve. `Corrected` is the oracle of a few rows plus linear terms chosen
+so that its L has the look's value and gradient there: SVRG's correction (Johnson & Zhang, 2013),
+for L as a whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bilevel.problem.sources import Rows
 
 
 class Sample(Forwarding):
-    """An oracle whose rows are these."""
+    """An oracle restricted to these rows."""
 
     def __init__(self, oracle: Oracle, inner: Rows, outer: Rows) -> None:
         super().__init__(oracle)
@@ -84,12 +84,12 @@ class Look:
 
 
 class Corrected(Forwarding):
-    """A sample's losses plus linear terms: L has at the look the value and gradient of the look.
+    """A sample's losses plus linear terms: at the look's point, L has its value and gradient.
 
     Args:
         sample: an oracle of a few rows.
         look: on many rows.
-        radius: the linear term of x alone leads no further than this: a quadratic one holds it.
+        radius: a quadratic term keeps the linear term in x from leading further than this.
     """
 
     def __init__(self, sample: Oracle, look: Look, radius: float = math.inf) -> None:
@@ -98,12 +98,12 @@ class Corrected(Forwarding):
         self.look = look
         self._f, self._g = look.f - own.f, look.g - own.g
         self._x, self._y = look.h - own.h, look.r - own.r
-        self.foreign = norm(self._x)  # the part of h that the sample knows nothing of
+        self.foreign = norm(self._x)  # the part of h that the sample does not see
         self._hold = self.foreign / radius if 0 < radius < math.inf else 0.0
 
     def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
         moved, look = x - self.look.x, self.look
-        # The term of x enters the gradient by `pull`, through which all derivatives by x go once.
+        # The term in x enters the gradient in `pull`, through which all derivatives in x pass once.
         shift = self._f + dot(self._x, moved) + dot(self._y, y - look.y)
         held = shift + self._hold / 2 * dot(moved, moved)
         return _ShiftedOuter(self.oracle.outer(x, y, rows), held, self._y)

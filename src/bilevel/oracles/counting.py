@@ -15,7 +15,7 @@ from bilevel.problem.sources import Rows
 
 
 class CountingOracle(Forwarding):
-    """Counts what is asked of its points, and what an accelerated plan stands for."""
+    """Counts what its points compute, and what an accelerated plan amounts to."""
 
     def __init__(self, oracle: Oracle, tally: Tally | None = None) -> None:
         super().__init__(oracle)
@@ -23,7 +23,7 @@ class CountingOracle(Forwarding):
 
     @property
     def counts(self) -> Counts:
-        """What was asked for so far."""
+        """What has been computed so far."""
         return self._tally.counts
 
     def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:

@@ -22,15 +22,15 @@ Gradients = Callable[[Tensor], tuple[Tensor, ...]]
 def along(gradients: Gradients, point: Tensor, v: Tensor) -> tuple[Tensor, ...]:
     """The derivatives of gradients along v: central differences, exact for quadratic losses.
 
-    The step ε = ∛eps (1 + ‖point‖)/‖v‖ balances rounding and curvature: about ten digits of
-    double precision are right, and five of single precision.
+    The step ε = ∛eps (1 + ‖point‖)/‖v‖ balances rounding and curvature: about ten digits are right
+    in double precision, and five in single.
 
     Example:
         >>> y = torch.tensor([1.0, 2.0], dtype=torch.float64)
         >>> along(lambda y: (y**3,), y, torch.ones(2, dtype=torch.float64))[0].round(decimals=6)
         tensor([ 3., 12.], dtype=torch.float64)
     """
-    # Along zero both sides are the same, and the difference is exactly zero, at the same price.
+    # For v = 0 both sides are the same, and the difference is exactly zero, at the same price.
     size = norm(v) or 1.0
     step = torch.finfo(point.dtype).eps ** (1 / 3) * (1 + norm(point)) / size
     plus, minus = gradients(point.add(v, alpha=step)), gradients(point.sub(v, alpha=step))
@@ -47,8 +47,8 @@ def outer_products(
 
 
 def refuse_draws(oracle: Oracle) -> None:
-    """Where two calls differ by more than by the point: an error that says so."""
-    # Two gradients with masks of their own differ by far more than by the step between them.
+    """Raise if two calls differ by more than the point."""
+    # With independent masks, two gradients differ by far more than the step between them explains.
     if oracle.is_random or oracle.is_stream:
         raise UserError(
             "the losses draw random numbers, as dropout does, or read a stream, and differences "
@@ -60,8 +60,8 @@ def refuse_draws(oracle: Oracle) -> None:
 class Differenced(Forwarding):
     """An oracle whose Hessian and cross products are differences of gradients of g.
 
-    For inner losses that cannot be differentiated twice. It counts what it asks for: gradients.
-    Both sides of a difference have the same rows and the same draws.
+    For inner losses that cannot be differentiated twice. What is counted is gradients.
+    Both sides of a difference use the same rows and the same draws.
     """
 
     @property
@@ -77,7 +77,7 @@ class Differenced(Forwarding):
 
 
 def alike(oracle: Oracle, point: Inner, x: Tensor, rows: Rows) -> Callable[[Tensor], Inner]:
-    """How to ask at any y what a point, made there at x on these rows, has asked: same draws."""
+    """A function that makes the same point at any y: same x, same rows, same draws."""
     if oracle.is_random or oracle.is_stream:
         return oracle.again(point, x, rows)
     return lambda y: oracle.inner(x, y, rows)

@@ -16,14 +16,14 @@ from bilevel.problem.sources import Rows
 class DistributedOracle(Oracle):
     """Points of all rows, from each process's own.
 
-    Vectors of y are summed over the processes, to the same bits on each. Derivatives by x stay
-    where they are until `pull`, which sums them: one collective per hypergradient. Plans are done
-    by points here: what a model accelerates is a loop over rows that are all its own.
+    Vectors of y are summed over the processes, to the same bits on each. Derivatives in x stay
+    where they are until `pull`, which sums them: one collective per hypergradient. Plans run point
+    by point here: a model can accelerate a loop only if it holds all the rows.
     """
 
     def __init__(self, local: Oracle, problem: Sharded) -> None:
         self._local, self.view, self.peers = local, view_of(problem), problem.peers
-        # All of x, of which the local oracle may see a part (`restrict`).
+        # The whole of x, of which the local oracle may see only a part (`restrict`).
         self.x_size, self.y_size = len(problem.x0), local.y_size
         data = problem.inner_data, problem.outer_data
         self.inner_rows, self.outer_rows = (None if part is None else part.count for part in data)
@@ -37,7 +37,7 @@ class DistributedOracle(Oracle):
 
     def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
         own = self.view.outer(rows)
-        # A process without rows of the batch makes no point, but joins every sum: a collective
+        # A process with no rows in the batch makes no point, but joins every sum: a collective
         # that one process skips would leave the others waiting.
         point = self._local.outer(self.view.restrict(x), y, own.rows) if own.share else None
         return _SummedOuter(self, point, own.share, x)
@@ -53,7 +53,7 @@ class DistributedOracle(Oracle):
         return _SummedLinear(self, point, own.share, x, y)
 
     def some(self, x: Tensor, y: Tensor) -> Linear:
-        """On some row of this process's own."""
+        """A linearisation on one of this process's own rows."""
         return self._local.linearize(self.view.restrict(x), y, self.view.some)
 
     def again(self, point: Inner, x: Tensor, rows: Rows) -> Callable[[Tensor], Linear]:
@@ -65,7 +65,7 @@ class DistributedOracle(Oracle):
         return lambda y: _SummedLinear(self, made(y), own.share, x, y)
 
     def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
-        # No features here, since no rows: zeros, to take part in the sum.
+        # No rows here, so no features: zeros, to take part in the sum.
         if not len(covector):
             return self.peers.sum(torch.zeros_like(x))
         if self.view.covectors_of_x:
@@ -81,19 +81,19 @@ class DistributedOracle(Oracle):
         return _SharedStart(self, local, x, self.view.workers(rows) if here else 0)
 
     def ridge(self, x: Tensor) -> RidgeTerm | None:
-        # No rows in it: each process knows all of it.
+        # It does not depend on rows: each process knows it in full.
         known = self._local.ridge(self.view.restrict(x))
         if known is None:
             return None
         return RidgeTerm(known.c, lambda u: self.view.extend(known.of_x(u), x))
 
     def nothing(self, x: Tensor) -> Tensor:
-        """The covector of no rows; where covectors are of features, there are none."""
+        """The covector of no rows; empty where covectors are those of features."""
         return torch.zeros_like(x) if self.view.covectors_of_x else x.new_zeros(0)
 
 
 class _SummedOuter(Outer):
-    """That of this process's rows; None if it has none of the batch."""
+    """Sums the point of this process's rows, which is None if it has none of the batch."""
 
     def __init__(self, owner: DistributedOracle, point: Outer | None, share: float, x: Tensor):
         self._owner, self._point, self._share, self._x = owner, point, share, x
@@ -168,8 +168,8 @@ class _SummedLinear(_SummedInner, Linear):
         return self._sum(None if self._point is None else self._point.diagonal())
 
     def inverse(self) -> Callable[[Tensor], Tensor]:
-        """That of all rows, to the same bits on each process, where the local oracle has sketches;
-        else the mean of those of the processes' own rows, which are all near to it."""
+        """That of all rows, to the same bits on each process, if the local oracle has sketches;
+        else the mean of those of the processes' own rows, which are all close to it."""
         try:
             return super().inverse()
         except NotImplementedError:
@@ -184,7 +184,8 @@ class _SummedLinear(_SummedInner, Linear):
 
     @property
     def _some(self) -> Linear:
-        """Also on a process without rows of the batch: its share is zero, but it has a size."""
+        """A point even on a process with no rows in the batch: its share is zero, but not its
+        size."""
         return self._point or self._owner.some(self._x, self._y)
 
 

@@ -11,9 +11,9 @@ from bilevel.problem.sharding import Sharded
 
 
 def make(problem: Problem, seed: int = 0) -> Oracle:
-    """What the problem's model offers, else automatic differentiation.
+    """The oracle that the problem's model offers, or else automatic differentiation.
 
-    Of a sharded problem, all rows, by way of the processes that hold them.
+    For a sharded problem it covers all rows, through the processes that hold them.
 
     Example:
         >>> import torch, bilevel
@@ -31,6 +31,6 @@ def make(problem: Problem, seed: int = 0) -> Oracle:
             f"{type(problem.model).__name__}.oracle must give a bilevel.oracles.Oracle or None, "
             f"got {quoted(found)}"
         )
-    # A model that answers None has nothing faster for this problem.
+    # A model that returns None has nothing faster for this problem.
     local = found or AutogradOracle(problem, seed)
     return DistributedOracle(local, problem) if isinstance(problem, Sharded) else local

@@ -1,9 +1,9 @@
-"""Whole loops as data, which an oracle may do faster than step by step.
+"""Whole loops as data, which an oracle may run faster than step by step.
 
-A plan says what is to be done and what that costs; `plainly` does it by points. Whoever wants it
-done calls `do(plan, oracle)`: a model that has a faster way offers it by `accelerate`, with the
-same answer up to rounding, and the bill is the same either way. A new fused loop is a new plan
-here and a case in the model that has it: no wrapper changes.
+A plan says what is to be done and what that costs; `plainly` does it point by point. Callers use
+`do(plan, oracle)`: a model that has a faster way offers it in `accelerate`, with the same answer
+up to rounding, and the bill is the same either way. A new fused loop is a new plan here and a case
+in the model that has it: no wrapper changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Done = TypeVar("Done")
 
 
 def do(plan: Plan[Done], oracle: Oracle) -> Done:
-    """Do it the fastest way that the oracle has."""
+    """Carry it out in the fastest way that the oracle offers."""
     done = oracle.accelerate(plan)
     return plan.plainly(oracle) if done is None else cast(Done, done)
 
@@ -38,15 +38,15 @@ def _nothing() -> None:
     pass
 
 
-# Plans hold tensors, which have no one truth value to be compared by: hence eq=False.
+# Plans hold tensors, whose comparison has no single truth value: hence eq=False.
 @dataclass(frozen=True, eq=False)
 class Descend(Plan[Tensor]):
     """y after these inner steps (the paper, Algorithm 1, lines 4 to 6).
 
     Args:
         x, y: where they start.
-        steps: one by one.
-        look: called before each step by a form that takes them one by one; it may break off.
+        steps: the steps, in order.
+        look: called before each step by a form that takes them one by one; it may raise to stop.
     """
 
     x: Tensor
@@ -55,7 +55,7 @@ class Descend(Plan[Tensor]):
     look: Callable[[], None] = _nothing
 
     def plainly(self, oracle: Oracle) -> Tensor:
-        # A copy to work on: the y that was given belongs to a state, which no step may change.
+        # A working copy: the given y belongs to a state, which no step may change.
         y = self.y.clone()
         for rows, lr in self.steps:
             y.sub_(oracle.inner(self.x, y, rows).gradient(), alpha=lr)
@@ -67,7 +67,7 @@ class Descend(Plan[Tensor]):
 
 @dataclass(frozen=True, eq=False)
 class Trace(Plan[Tensor]):
-    """y before each of these inner steps and after the last, each in a row: what ITD keeps."""
+    """y before each of these inner steps and after the last, one per row: what ITD keeps."""
 
     x: Tensor
     y: Tensor
@@ -86,12 +86,12 @@ class Trace(Plan[Tensor]):
 
 
 class Sweep(NamedTuple):
-    """What goes back over inner steps y_{t+1} = y_t − α_t ∇y g(x, y_t), the last one first.
+    """What is carried back over inner steps y_{t+1} = y_t − α_t ∇y g(x, y_t), last one first.
 
     Args:
-        r: Π_t (I − α_t ∇²y g(x, y_t)) applied to the vector that it started with.
-        total: Σ_t α_t r_t, where r_t is r before it goes back over step t.
-        covector: what it started with minus Σ_t α_t ∇x∇y g(x, y_t) r_t.
+        r: Π_t (I − α_t ∇²y g(x, y_t)) applied to its initial value.
+        total: Σ_t α_t r_t, where r_t is r before it is carried back over step t.
+        covector: its initial value minus Σ_t α_t ∇x∇y g(x, y_t) r_t.
     """
 
     r: Tensor
@@ -101,7 +101,7 @@ class Sweep(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Retrace(Plan[Sweep]):
-    """The sweep, continued over these steps from path[t], the last one first (Proposition 2)."""
+    """The sweep, continued over these steps from path[t], last one first (Proposition 2)."""
 
     x: Tensor
     path: Tensor
@@ -127,7 +127,7 @@ class Retrace(Plan[Sweep]):
 class Contract(Plan[tuple[Tensor, Tensor]]):
     """r ← (I − η ∇²y g(x, y; B)) r for B in `batches`, one after another (Algorithm 3).
 
-    Done gives the last r, and the sum of all from `r` itself on.
+    Returns the last r, and the sum of all of them, including the initial `r`.
     """
 
     x: Tensor
@@ -141,20 +141,20 @@ class Contract(Plan[tuple[Tensor, Tensor]]):
         for rows in self.batches:  # lines 6 to 8, from i = Q down to 1: a fresh batch B_i each time
             r = r.sub(oracle.linearize(self.x, self.y, rows).hvp(r), alpha=self.lr)
             total.add_(r)
-        return r, total  # line 9, v_Q = η Σ_i r_i, but for the factor η: `Series.v`
+        return r, total  # line 9, v_Q = η Σ_i r_i, except for the factor η: `Series.v`
 
     def bill(self) -> list[tuple[Price, Rows]]:
         return [(HVP, rows) for rows in self.batches]
 
 
 class Series(NamedTuple):
-    """v ≈ H⁻¹b by r ← (I − η H(B)) r from r = b on.
+    """v ≈ H⁻¹b by r ← (I − η H(B)) r, starting from r = b.
 
     Args:
-        batches: of the Hessians; of a solver's plan before they are drawn, their sizes.
+        batches: those of the Hessians; in a solver's plan, before they are drawn, their sizes.
         lr: η.
-        scale: of v.
-        summed: whether v is made of the sum of all r on the way, or of the last.
+        scale: the factor of v.
+        summed: whether v comes from the sum of all r, or from the last one.
     """
 
     batches: Sequence[Rows]
@@ -179,10 +179,10 @@ class Found(NamedTuple):
 class Implicit(Plan[Found]):
     """One implicit estimate on batches that were drawn beforehand.
 
-    This is stocBiO's outer step but for the move of x: the paper, Algorithm 2, lines 4 to 12.
+    This is stocBiO's outer step without the move of x: the paper, Algorithm 2, lines 4 to 12.
 
     Args:
-        steps: that y takes, on batches S_t.
+        steps: those of y, on batches S_t.
         outer: the rows D_F of f.
         series: how v is found, with batches B_j.
         cross: the rows D_G of the cross product.

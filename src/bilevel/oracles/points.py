@@ -1,13 +1,13 @@
 """The narrow waist: everything that a method may ask of a problem.
 
-A point is (x, y, rows). It is cheap to make, and paid for when it is asked: an `Outer` point for f
-and its gradients, an `Inner` point for g and its gradients, a `Linear` point for many products
-with the Hessian of g. All vectors are flat. `rows` names rows of the inner data (of the outer data
-for f); None stands for all of them.
+A point is (x, y, rows). It is cheap to create, and costs are incurred when it is used: an `Outer`
+point for f and its gradients, an `Inner` point for g and its gradients, a `Linear` point for many
+products with the Hessian of g. All vectors are flat. `rows` names rows of the inner data (of the
+outer data for f); None stands for all of them.
 
-Derivatives by x are covectors, which can be added; `pull` makes a vector of x from their sum.
+Derivatives in x are covectors, which can be added; `pull` makes a vector of x from their sum.
 For most oracles the two are the same. Where x enters through features (a few-shot embedding),
-covectors belong to the features, and the pass back through the network is paid for once.
+covectors belong to the features, and the backward pass through the network is paid for once.
 """
 
 from __future__ import annotations
@@ -89,17 +89,17 @@ class Linear(Inner):
         return found
 
     def sketch(self) -> Tensor:
-        """All numbers that `inverse` needs of the rows, flat. Like g, those of all rows are the
-        mean (over tasks the sum) of those of parts: so many processes have the inverse of one.
+        """All numbers that `inverse` needs from the rows, flat. As for g, those of all rows are the
+        mean (over tasks the sum) of those of parts: several processes get the inverse of one.
         """
-        # `bilevel.linear.if_known` catches this: to know no inverse is no failure.
+        # `bilevel.linear.if_known` catches this: having no inverse is not an error.
         raise NotImplementedError(
             f"{type(self).__name__} knows no cheap inverse of the Hessian: use no preconditioner, "
             "or give a diagonal as a tensor"
         )
 
     def inverse_from(self, sketch: Tensor) -> Callable[[Tensor], Tensor] | None:
-        """The inverse that a sketch stands for; None leaves it to the diagonal."""
+        """The inverse that a sketch describes; None leaves it to the diagonal."""
         return None
 
 
@@ -116,7 +116,7 @@ class Start(ABC):
 
 
 class FixedStart(Start):
-    """y^0 is what it is, whatever x."""
+    """y^0 does not depend on x."""
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
         self._x, self._y = x, y
@@ -132,7 +132,7 @@ class RidgeTerm(NamedTuple):
     """½ Σ_a c_a(x) y_a², a part of g that belongs to no row.
 
     Args:
-        c: the coefficients, flat as y.
+        c: the coefficients, flat like y.
         of_x: Σ_a ∂c_a(x)/∂x w_a, a vector of x, given c∘w.
     """
 
@@ -145,11 +145,11 @@ class Plan(ABC, Generic[Done]):
 
     @abstractmethod
     def plainly(self, oracle: Oracle) -> Done:
-        """Do it by points."""
+        """Carry it out point by point."""
 
     @abstractmethod
     def bill(self) -> list[tuple[Price, Rows]]:
-        """What it asks for, and on which rows."""
+        """What it computes, and on which rows."""
 
 
 class Oracle(ABC):
@@ -167,7 +167,7 @@ class Oracle(ABC):
 
     @property
     def linear_bytes(self) -> int | None:
-        """What a linearisation holds, as last seen; None for closed forms, made anew for little."""
+        """The memory a linearisation takes, as last seen; None for closed forms, cheap to redo."""
         return None
 
     @abstractmethod
@@ -183,16 +183,16 @@ class Oracle(ABC):
         """∇y g around (x, y), ready for products."""
 
     def again(self, point: Inner, x: Tensor, rows: Rows) -> Callable[[Tensor], Linear]:
-        """How to linearise once more what a point, made here at x on these rows, has asked.
+        """A function that linearises again, at any y, what a point made at x on these rows saw.
 
-        The same rows, and for losses that draw or have buffers the same draws and the buffers of
-        then, at any y: so ITD goes back over the very step that was taken.
+        It uses the same rows and, for losses that draw or have buffers, the same draws and the
+        original buffers: so ITD differentiates the very step that was taken.
         """
         return lambda y: self.linearize(x, y, rows)
 
     def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
-        """The derivative by x that a covector stands for."""
-        # x itself is what the losses see: a covector is a vector of x already.
+        """The derivative in x that a covector stands for."""
+        # The losses see x itself: a covector is already a vector of x.
         return covector
 
     def start(self, x: Tensor, y: Tensor, rows: Rows = None) -> Start:
@@ -200,16 +200,16 @@ class Oracle(ABC):
         return FixedStart(x, y)
 
     def ridge(self, x: Tensor) -> RidgeTerm | None:
-        """What g has beside its rows, where the model knows it."""
+        """The part of g that belongs to no row, if the model knows it."""
         return None
 
     def accelerate(self, plan: Plan[Any]) -> Any:
-        """The outcome of a whole plan by a faster way; None leaves it to the plan's plain form."""
+        """The outcome of a whole plan, found faster; None leaves it to the plan's plain form."""
         return None
 
     def streams(self, step: int) -> Streams:
         """The random choices of outer step `step`."""
-        # By seed and step alone: a resumed run draws the same rows as an unbroken one.
+        # Determined by seed and step: a resumed run draws the same rows as an uninterrupted one.
         return Streams(self.seed, step, self.inner_rows, self.outer_rows)
 
 
@@ -217,7 +217,7 @@ class Forwarding(Oracle):
     """An oracle around another: a wrapper overrides what it changes."""
 
     def __init__(self, oracle: Oracle) -> None:
-        # `accelerate` is not forwarded: a fast form of the oracle inside would bypass the wrapper.
+        # `accelerate` is not forwarded: a fast form of the wrapped oracle would bypass the wrapper.
         self.oracle = oracle
         self.x_size, self.y_size = oracle.x_size, oracle.y_size
         self.inner_rows, self.outer_rows = oracle.inner_rows, oracle.outer_rows
@@ -229,7 +229,7 @@ class Forwarding(Oracle):
         return self.oracle.linear_bytes
 
     def rows(self, rows: Rows) -> Rows:
-        """The rows as the oracle inside knows them."""
+        """The rows as the wrapped oracle numbers them."""
         return rows
 
     def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:

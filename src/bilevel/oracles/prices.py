@@ -18,23 +18,23 @@ class Price(NamedTuple):
     hv: int = 0
 
     def __add__(self, other: Price) -> Price:  # type: ignore[override]
-        # A tuple's + would join the two.
+        # A tuple's + would concatenate the two.
         return Price(*(a + b for a, b in zip(self, other, strict=True)))
 
     @property
     def of_f(self) -> Price:
-        """What is asked of the outer loss."""
+        """The part that falls on the outer loss."""
         return Price(gc_f=self.gc_f)
 
     @property
     def of_g(self) -> Price:
-        """What is asked of the inner loss."""
+        """The part that falls on the inner loss."""
         return self._replace(gc_f=0)
 
 
 @dataclass(frozen=True)
 class Cost(Record):
-    """What a part or a whole outer step costs in calls; None where chance or a tolerance decides.
+    """What a part or a whole outer step costs in calls; None if chance or a tolerance decides.
 
     Example:
         >>> Cost(gc_g=10) + Cost(gc_f=2, hv=None, jv=1)
@@ -52,7 +52,7 @@ class Cost(Record):
 
     @property
     def known(self) -> dict[str, int]:
-        """What is fixed, by name."""
+        """What is known beforehand, by name."""
         return {name: calls for name, calls in dict(self).items() if calls is not None}
 
 
@@ -62,17 +62,17 @@ OUTER, GRADIENT, CROSS, HVP = Price(gc_f=2), Price(gc_g=1), Price(jv=1), Price(h
 
 @dataclass(frozen=True)
 class Counts(Record):
-    """How often each derivative was asked for, in calls and in samples.
+    """How often each derivative was computed, in calls and in samples.
 
-    The convention, after Definition 2 of the paper and the sums in its proofs:
+    The convention follows Definition 2 of the paper and the sums in its proofs:
 
-    - `gc_f` counts partial gradients ∇x f and ∇y f: a call that gives both counts 2;
+    - `gc_f` counts partial gradients ∇x f and ∇y f: a call that gives both counts as 2;
     - `gc_g` counts gradients ∇y g, and ∇x g where a method asks for it;
     - `jv` counts cross products ∇x∇y g · v, `hv` Hessian-vector products ∇²y g · v. A
       linearisation by itself is free: only the products made with it count;
     - values of f and g are free, and so are the Hessian's diagonal and approximate inverse;
-    - where a shared batch is worked on in chunks, each chunk's calls count;
-    - the same names with `_samples` count each call as often as its batch has rows (once, for
+    - where a shared batch is processed in chunks, each chunk's calls count;
+    - the same names with `_samples` count each call once per row of its batch (once, for
       a loss without data).
     """
 
@@ -94,7 +94,7 @@ class Tally:
 
     Args:
         start: where it begins.
-        watch: called before each call; it may raise, to break off what asks.
+        watch: called before each call; it may raise, to stop the caller.
     """
 
     def __init__(
@@ -107,11 +107,11 @@ class Tally:
 
     @property
     def counts(self) -> Counts:
-        """What was paid so far."""
+        """What has been paid so far."""
         return Counts(*self._numbers)
 
     def look(self) -> None:
-        """Before each call and each plan: whoever watches may break off here."""
+        """Called before each call and each plan: a watcher may stop the caller here."""
         if self._watch is not None:
             self._watch()
 

@@ -1,4 +1,4 @@
-"""Which rows, and which part of x, are a process's own, and for how much of a loss they count."""
+"""Which rows and which part of x belong to a process, and how much of a loss they account for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bilevel.problem.sources import Rows
 
 @dataclass(frozen=True)
 class Own:
-    """What of a batch is this process's: its rows as the local oracle numbers them (None for all
+    """This process's part of a batch: its rows as the local oracle numbers them (None for all
     that it has), and its share of the loss; a share of zero means none."""
 
     rows: Rows
@@ -25,7 +25,7 @@ class Own:
 
 
 class View(ABC):
-    """How this process's oracle sees the rows and the x of all."""
+    """How this process's oracle sees all the rows and the whole of x."""
 
     covectors_of_x = True  # whether a covector is a vector of x
 
@@ -39,19 +39,19 @@ class View(ABC):
 
     @abstractmethod
     def workers(self, rows: Rows) -> int:
-        """How many processes do what needs no row of theirs, and so count for a part of it."""
+        """How many processes do the work that needs no rows, each counting for a part of it."""
 
     def restrict(self, x: Tensor) -> Tensor:
         """The local oracle's x."""
         return x
 
     def extend(self, covector: Tensor, x: Tensor) -> Tensor:
-        """A covector of all of x from one of the local oracle's."""
+        """A covector of the whole of x from one of the local oracle's."""
         return covector
 
 
 class PartsView(View):
-    """A part of the rows of each loss. Without data there are no parts: each does the whole."""
+    """A part of the rows of each loss. Without data there are no parts: each does all of it."""
 
     def __init__(
         self, inner: Part | None, outer: Part | None, peers: Peers, model: Model | None
@@ -79,9 +79,9 @@ class PartsView(View):
         return self._model.extend(covector, x, self._inner)
 
     def _own(self, part: Part | None, rows: Rows) -> Own:
-        if part is None:  # every process can do the whole of it: each counts for its share
+        if part is None:  # every process can do all of it: each counts for its share
             return Own(rows, 1 / self._peers.size)
-        # Losses are means over rows: each process counts by the rows of the batch that it holds.
+        # Losses are means over rows: a process counts by how many rows of the batch it holds.
         own = part.rows if rows is None else part.among(rows)
         share = len(own) / (part.total if rows is None else len(rows))
         if self._model is None or not self._model.renumbers:
@@ -90,7 +90,7 @@ class PartsView(View):
 
 
 class TasksView(View):
-    """Rows are tasks: every size-th is this process's. g is a sum over tasks, f a mean."""
+    """Rows are tasks: every size-th belongs to this process. g is a sum over tasks, f a mean."""
 
     covectors_of_x = False
 

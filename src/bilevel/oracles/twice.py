@@ -1,4 +1,4 @@
-"""Losses that autograd can differentiate once, but not twice: told, before a number is wrong."""
+"""Losses that autograd can differentiate once but not twice: an error, before a number is wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INSTEAD = (
 
 
 def refuse_compiled(value: Tensor) -> None:
-    """torch.compile's code has no second derivative: autograd would say zero, without a word."""
+    """Code from torch.compile has no second derivative: autograd would silently return zero."""
     seen, ahead = set[Any](), [value.grad_fn]
     while ahead:
         node = ahead.pop()
@@ -35,7 +35,7 @@ def refuse_compiled(value: Tensor) -> None:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """What a layer without a second derivative means, in words."""
+    """Say in words what a layer without a second derivative means."""
     try:
         yield
     except (RuntimeError, NotImplementedError) as error:

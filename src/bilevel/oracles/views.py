@@ -28,7 +28,7 @@ class View(NamedTuple):
     Args:
         step: k.
         whole: all that the step sees.
-        parts: the same in chunks, where the problem asks for that; else the whole alone.
+        parts: the same in chunks, if the problem asks for them; otherwise only the whole.
     """
 
     step: int
@@ -37,7 +37,7 @@ class View(NamedTuple):
 
     @staticmethod
     def of(oracle: Oracle, step: int = 0) -> View:
-        """All of an oracle at once."""
+        """The whole of an oracle."""
         return View(step, oracle, (oracle,))
 
 
@@ -63,7 +63,7 @@ class Views:
 
     @property
     def counts(self) -> Counts:
-        """What was asked of all views so far."""
+        """What all views have computed so far."""
         return self._tally.counts
 
     def at(self, step: int) -> View:
@@ -72,7 +72,7 @@ class Views:
             return View.of(self._all, step)
         size, rows = self._tasks.batch, self.oracle.inner_rows
         assert rows is not None
-        # By step alone, without a state: a resumed run sees the same tasks.
+        # Determined by the step, without a state: a resumed run sees the same tasks.
         chosen = torch.arange(step * size, (step + 1) * size) % rows
         whole = self._shown(chosen)
         if self._tasks.chunk is None:
@@ -81,7 +81,7 @@ class Views:
         return View(step, whole, [self._shown(r) for r in torch.split(chosen, self._tasks.chunk)])
 
     def bare(self, step: int) -> Oracle:
-        """The same as a whole, uncounted: for looks that are no part of the method."""
+        """The whole of it, uncounted: for evaluations that are not part of the method."""
         whole = self.at(step).whole
         inside = whole.oracle if isinstance(whole, CountingOracle) else whole
         return inside if self._watch is None else CountingOracle(inside, Tally(watch=self._watch))
@@ -91,7 +91,7 @@ class Views:
 
 
 class SharedBatch(Forwarding):
-    """Any oracle, where all rows are these ones."""
+    """Any oracle, restricted to these rows."""
 
     def __init__(self, oracle: Oracle, rows: Tensor) -> None:
         super().__init__(oracle)

@@ -1,6 +1,6 @@
-"""Linear models in array code: their arrays, penalties, and how much a row counts.
+"""Linear models in array code: their arrays, penalties and row weights.
 
-A row counts by s_i, which is 1, given, or σ(x_i).
+The weight s_i of a row is 1, given, or σ(x_i).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class Data(NamedTuple):
 
     Args:
         X, b, X_outer, b_outer: the rows of both losses, with b in {0, 1}, a class or any number.
-        loss: of one column, 0 is logistic, 1 squared.
-        sizes: of several columns; see `bilevel.kernels.registers`.
-        weights: given ones, or none.
+        loss: for one column, 0 is logistic, 1 squared.
+        sizes: for several columns; see `bilevel.kernels.registers`.
+        weights: given ones, or empty.
         logits: how many entries of x are logits of weights; its penalties come after them.
-        penalty: the number before the penalties' sum, twice.
-        owner: for each weight of y the entry of x's penalties that is its own; none: x holds none.
+        penalty: twice the factor in front of the penalties' sum.
+        owner: for each weight of y, its entry in x's penalties; empty if x holds none.
     """
 
     X: Any
@@ -43,7 +43,7 @@ def kind_of(module: str, *room: str) -> Any:
 
     Args:
         module: where it is kept, under the name Kind: numba's files on disk look for it there.
-        room: the names of more arrays to work in.
+        room: the names of further work arrays.
     """
     return namedtuple("Kind", (*SHARED, *Data._fields, "e", *room), module=module)
 

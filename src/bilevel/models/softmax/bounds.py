@@ -1,8 +1,8 @@
-"""Constants of softmax regression, by inequalities that hold for every W.
+"""Constants of softmax regression, from inequalities that hold for every W.
 
 With a_i the rows, s_i their weights and, for classes, A(z) = diag(p) − pp' the Hessian of the
 cross-entropy at logits z: ‖A‖ ≤ ½, and ‖A(z) − A(z')‖ ≤ ‖z − z'‖/√2, because the third derivative
-along u, u, w is E(u − Eu)²(w − Ew), where Var u ≤ ½ and |w − Ew| ≤ √2 for unit u and w. Of one
+along u, u, w is E(u − Eu)²(w − Ew), where Var u ≤ ½ and |w − Ew| ≤ √2 for unit u and w. For one
 column, see `losses`.
 """
 
@@ -29,7 +29,7 @@ _PRODUCTS = 60  # enough for the largest eigenvalue of a Gram matrix to several 
 
 @dataclass(frozen=True)
 class Held:
-    """The rows of a form: all of them, or a part whose peers hold the others."""
+    """The rows of a form: all of them, or a part, with the others held by peers."""
 
     part: Part
     peers: Peers
@@ -39,21 +39,21 @@ class Held:
         return Held(Part(0, rows, rows), Alone())
 
     def own(self, of_rows: Tensor) -> Tensor:
-        """Of a number for each row, those of the rows that are held here."""
+        """From one number per row, those of the rows held here."""
         return of_rows[self.part.first : self.part.end]
 
     def gathered(self, own: Tensor) -> Tensor:
-        """A number for each row of all, from those of the rows that are held here."""
+        """One number for each of all rows, from those of the rows held here."""
         whole = own.new_zeros(self.part.total)
         whole[self.part.first : self.part.end] = own
         return self.peers.sum(whole)
 
 
 def softmax_constants(form: SoftmaxForm, x: Tensor, y: Tensor, inner: Held, outer: Held) -> Known:
-    """All but σ, of all rows, at this x and for all W; ‖∇x∇y g‖ is at this W.
+    """All constants but σ, over all rows, at this x and for all W; ‖∇x∇y g‖ is at this W.
 
     Args:
-        form: of the rows that are held here.
+        form: that of the rows held here.
         x, y: whole.
         inner, outer: which rows these are.
     """
@@ -90,7 +90,7 @@ def softmax_constants(form: SoftmaxForm, x: Tensor, y: Tensor, inner: Held, oute
 
 
 def inner_curvature(form: SoftmaxForm) -> float:
-    """A bound on ‖∇²y g‖ for all W where no weight exceeds 1 (or what was given) and x's penalties
+    """A bound on ‖∇²y g‖ for all W, if no weight exceeds 1 (or the given one) and x's penalties
     are at most exp(0)."""
     given = form.weights if isinstance(form.weights, Tensor) else None
     shape = form.penalty_shape
@@ -101,7 +101,7 @@ def inner_curvature(form: SoftmaxForm) -> float:
 
 
 def _slope(form: SoftmaxForm, outer: Held) -> Known:
-    """M, where the loss of a row has a bounded gradient."""
+    """M, if the loss of a row has a bounded gradient."""
     slope = form.loss.slope
     if math.isinf(slope):
         return {}
@@ -155,7 +155,7 @@ def _row_norms(rows: Matrix) -> Tensor:
 
 
 def _largest(rows: Matrix, s: Tensor | None, held: Held) -> float:
-    """λmax(Σ s_i a_i a_i'/n), and what Lanczos may be off by."""
+    """λmax(Σ s_i a_i a_i'/n), plus the possible error of Lanczos."""
     X, n = design(rows), held.part.total
     weights = held.own(torch.ones(n, dtype=rows.dtype) if s is None else s)
 

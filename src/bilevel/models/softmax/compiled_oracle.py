@@ -1,4 +1,4 @@
-"""Softmax regression by compiled kernels: the same closed forms, near what the processor can do."""
+"""Softmax regression by compiled kernels: the same closed forms, near the processor's limits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from bilevel.models.softmax.compiled.forms import Array
     from bilevel.models.softmax.compiled.regression import Regression
 
-_WORTH = 200_000  # entries of X (of a sparse one, those that are stored)
-# Bytes of a row of W up to which kernels are faster than matrix products: four of them fit into
-# the registers, for dense X, and one does for sparse X.
+_WORTH = 200_000  # entries of X (stored ones, if it is sparse)
+# Bytes of a row of W up to which kernels are faster than matrix products: for dense X four rows
+# fit into the registers, for sparse X one.
 _DENSE_ROW, _SPARSE_ROW = 96, 256
 _DTYPES = (torch.float32, torch.float64)
 
@@ -151,7 +151,7 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
         return Found(y, v, self.assemble(of_weights, of_penalties))
 
     def shares(self, x: Tensor, batches: Batches) -> Array:
-        """s_i over the size of its batch, for the rows of these batches one after another."""
+        """s_i over the size of its batch, for the rows of these batches in order."""
         return batches.shares(self._row_weights(x))
 
     def _row_weights(self, x: Tensor) -> Weights:
@@ -159,7 +159,7 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
         return self._logits(x.numpy()) if self.form.weighted else self._given
 
     def penalties(self, x: Tensor, y: Tensor) -> Array:
-        """2c as kernels take it: for each feature a number or a row."""
+        """2c as kernels take it: a number or a row for each feature."""
         return self._laid_out(x, y) if self._fixed is None else self._fixed
 
     @cached_property
@@ -179,7 +179,7 @@ class CompiledSoftmaxOracle(SoftmaxOracle):
         return found.reshape(-1) if found.shape[-1] == 1 else found
 
     def _of_penalties(self, x: Tensor, wv: Tensor) -> Tensor:
-        """The cross product by the penalties that x holds, where wv is W∘V."""
+        """The cross product for the penalties that x holds, where wv is W∘V."""
         WV = wv.view(self.form.shape)
         return of_penalty(torch.as_tensor(2 * self.coefficients(x, WV)), WV)
 
@@ -203,7 +203,7 @@ class _CompiledOuter(Outer):
 
 
 class _CompiledInner(SoftmaxPoint):
-    """For one question: X is read once, and nothing of it is kept."""
+    """For one use: X is read once, and nothing is kept."""
 
     _oracle: CompiledSoftmaxOracle
 
@@ -233,7 +233,7 @@ class _CompiledInner(SoftmaxPoint):
 
 
 class _CompiledLinear(_CompiledInner):
-    """For many: the probabilities are kept."""
+    """For many uses: the probabilities are kept."""
 
     @cached_property
     def _laid(self) -> Array:

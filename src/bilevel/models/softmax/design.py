@@ -1,4 +1,4 @@
-"""The two products that softmax regression is made of: X W and X'R."""
+"""The two products from which softmax regression is built: X W and X'R."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Design(ABC):
 
     @abstractmethod
     def gram(self) -> Tensor | None:
-        """X'X/n, or nearly, if that is cheap to keep; else None."""
+        """X'X/n, or an approximation, if cheap to keep; otherwise None."""
 
     @abstractmethod
     def take(self, rows: Rows) -> Design:
-        """Some of the rows; all, for None."""
+        """Some of the rows; all of them for None."""
 
 
 _GRAM_LIMIT = 4000  # features up to which X'X is kept and factorised
-_GRAM_ROWS = 8  # rows per feature that it is made of: more cost more than they save in CG
+_GRAM_ROWS = 8  # rows per feature to build it from: more would cost more than they save in CG
 _LEAST_ROWS = 4000
 
 
@@ -67,7 +67,7 @@ class DenseDesign(Design):
     def gram(self) -> Tensor | None:
         if self._gram is None and self._X.shape[1] <= _GRAM_LIMIT:
             enough, part = max(_LEAST_ROWS, _GRAM_ROWS * self._X.shape[1]), self._part
-            # Every so-manieth of all rows: the mean over parts is then that of the whole.
+            # Rows at regular intervals: the mean over parts is then that of the whole.
             every = max(1, part.total // enough)
             some = self._X[-part.first % every :: every]
             share = len(part) / part.total
@@ -111,9 +111,9 @@ class SparseDesign(Design):
 
 
 class StoredDesign(Design):
-    """X in a file: a batch is read, a product with all rows reads them block by block.
+    """X in a file: a batch is read at once, a product with all rows block by block.
 
-    In memory are a block and the thin factors, (n, c) and (p, c).
+    A block and the thin factors, (n, c) and (p, c), are in memory.
     """
 
     def __init__(self, X: StoredRows) -> None:

@@ -1,11 +1,11 @@
-"""Softmax regression as a bilevel problem: sample weights or penalties outside, weights W inside.
+"""Softmax regression as a bilevel problem: outer sample weights or penalties, inner weights W.
 
     g(x, W) = (1/n) Σ_i s_i(x) ℓ(W'a_i, b_i) + R(x, W),      f(x, W) = (1/m) Σ_i ℓ(W'a_i, b_i)
 
 ℓ is the cross-entropy, W has a row per feature and a column per class; or a loss with one column
-(`bilevel.models.softmax.losses`). Data hyper-cleaning has
-s_i = σ(x_i); per-feature regularisation has R = (1/cp) Σ_jk exp(x_j) W_jk². The losses here are
-plain torch functions; `SoftmaxOracle` knows their derivatives in closed form.
+(`bilevel.models.softmax.losses`). Data hyper-cleaning has s_i = σ(x_i); per-feature regularisation
+has R = (1/cp) Σ_jk exp(x_j) W_jk². The losses here are plain torch functions; `SoftmaxOracle` knows
+their derivatives in closed form.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Penalty(ABC):
 
     @abstractmethod
     def coefficients(self, x: Tensor | None, W: Tensor) -> Tensor | float:
-        """c(x), ready to be multiplied with W."""
+        """c(x), in a shape that multiplies W."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class _Learned(Penalty):
     """A penalty that x holds.
 
     Args:
-        scale: what stands before the sum; by default one over the number of weights.
+        scale: the factor in front of the sum; by default one over the number of weights.
     """
 
     scale: float | None = None
@@ -78,7 +78,7 @@ class _Learned(Penalty):
         return c / W.numel() if self.scale is None else c * self.scale
 
     def spread(self, c: Tensor) -> Tensor:
-        """Over rows and columns of W."""
+        """c, spread over rows and columns of W."""
         return c
 
 
@@ -87,7 +87,7 @@ class PerFeature(_Learned):
     """R = (1/cp) Σ_jk exp(x_j) W_jk²: one outer variable per feature.
 
     Args:
-        scale: in the place of 1/cp.
+        scale: in place of 1/cp.
     """
 
     def shape(self, features: int, classes: int) -> tuple[int, ...]:
@@ -102,7 +102,7 @@ class PerClass(_Learned):
     """R = (1/cp) Σ_jk exp(x_k) W_jk²: one outer variable per class.
 
     Args:
-        scale: in the place of 1/cp.
+        scale: in place of 1/cp.
     """
 
     def shape(self, features: int, classes: int) -> tuple[int, ...]:
@@ -117,7 +117,7 @@ class PerWeight(_Learned):
     """R = (1/cp) Σ_jk exp(x_jk) W_jk²: one outer variable per feature and class.
 
     Args:
-        scale: in the place of 1/cp.
+        scale: in place of 1/cp.
     """
 
     def shape(self, features: int, classes: int) -> tuple[int, ...]:
@@ -153,7 +153,7 @@ class SoftmaxForm:
         return self.penalty.shape(*self.shape)
 
     def split(self, x: Variables) -> tuple[Tensor | None, Tensor | None]:
-        """The parts of x: of the weights and of the penalties."""
+        """The parts of x: those of the weights and of the penalties."""
         if isinstance(x, dict):
             return x["weights"], x["penalties"]
         return (x, None) if self.weighted else (None, x)
@@ -189,5 +189,5 @@ class SoftmaxForm:
         return zeros if len(zeros) > 1 else next(iter(zeros.values()))
 
     def zeros(self, shape: tuple[int, ...]) -> Tensor:
-        """In the precision and on the device of the data."""
+        """Zeros in the precision and on the device of the data."""
         return torch.zeros(shape, dtype=self.train.dtype, device=self.train.device)

@@ -1,7 +1,7 @@
 """The loss of a row as a function of Z = XW: cross-entropy of classes, logistic, squared.
 
-With P what Z predicts, each has a gradient E(P), the errors, and a Hessian that takes U = XV to
-the spread of U around P; all else about a linear model is the same for all of them.
+With P the prediction from Z, each has a gradient E(P), the errors, and a Hessian that takes U = XV
+to the spread of U around P; everything else about a linear model is the same for all of them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Loss(ABC):
-    """Of each row, with a column of Z for each of its outputs.
+    """The loss of each row, with a column of Z for each output.
 
-    `curvature` bounds its Hessian by Z, `bend` how fast that changes, `slope` its gradient.
+    `curvature` bounds its Hessian in Z, `bend` how fast that changes, `slope` its gradient.
     """
 
     curvature: ClassVar[float]
@@ -32,7 +32,7 @@ class Loss(ABC):
         """ℓ, one per row."""
 
     def mean(self, Z: Tensor, labels: Tensor) -> Tensor:
-        """Of all rows."""
+        """The mean of ℓ over all rows."""
         return self.of_rows(Z, labels).mean()
 
     @abstractmethod
@@ -53,7 +53,7 @@ class Loss(ABC):
 
     @abstractmethod
     def diagonal(self, P: Tensor) -> Tensor:
-        """That of ∂²ℓ/∂Z²."""
+        """The diagonal of ∂²ℓ/∂Z²."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Logistic(Loss):
 
 @dataclass(frozen=True)
 class Squared(Loss):
-    """ℓ = ½(Z − b)², of numbers b."""
+    """ℓ = ½(Z − b)², for numbers b."""
 
     curvature = 1.0
     bend = 0.0

@@ -1,4 +1,4 @@
-"""What is known of softmax regression."""
+"""What is known about softmax regression."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SoftmaxModel(Model):
 
     @property
     def in_array_code(self) -> bool:
-        # Of several columns the kernels take longer to compile than most runs by other means.
+        # For several columns the kernels take longer to compile than most runs take without them.
         return self.form.classes == 1 and in_arrays(self.form)
 
     def oracle(self, problem: Any, seed: int) -> SoftmaxOracle:
@@ -52,7 +52,7 @@ class SoftmaxModel(Model):
         return PartOfSoftmaxModel(held, inner, outer)
 
     def restrict(self, x: Tensor, inner: Part) -> Tensor:
-        """Of the rows' weights in x, those of the part."""
+        """From the row weights in x, those of the part."""
         if not self.form.weighted:
             return x
         weights, penalties = x[inner.first : inner.end], x[inner.total :]

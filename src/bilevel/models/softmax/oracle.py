@@ -107,7 +107,7 @@ class _SoftmaxOuter(Outer):
 
 
 class SoftmaxPoint(Linear):
-    """g at a point, for one question or for many: what was computed once is kept."""
+    """g at a point, for one use or for many: intermediate results are kept."""
 
     def __init__(self, oracle: SoftmaxOracle, x: Tensor, y: Tensor, rows: Rows) -> None:
         self._oracle, self._x, self._y, self._rows = oracle, x, y, rows
@@ -168,7 +168,7 @@ class SoftmaxPoint(Linear):
         return self._by_x(lambda: self._slopes(V), V)
 
     def _by_x(self, of_rows: Callable[[], Tensor], V: Tensor) -> Tensor:
-        """s'∘(a number for each row) for the weights, 2c∘W∘V for the penalties."""
+        """s'∘(one number per row) for the weights, 2c∘W∘V for the penalties."""
         of_weights = of_penalties = None
         if self._oracle.form.weighted:
             of_weights = self._of_weights(of_rows())
@@ -177,7 +177,7 @@ class SoftmaxPoint(Linear):
         return self._oracle.assemble(of_weights, of_penalties)
 
     def _of_weights(self, of_rows: Tensor) -> Tensor:
-        """∂s_i/∂x_i times a number per row over the size of the batch, where each belongs."""
+        """∂s_i/∂x_i times one number per row over the batch size, each at its row's place."""
         s, rows = self._s, self._rows
         assert s is not None
         values = s * (1 - s) * of_rows / len(s)
@@ -208,13 +208,13 @@ class SoftmaxPoint(Linear):
 
     def inverse_from(self, sketch: Tensor) -> Callable[[Tensor], Tensor] | None:
         features = len(self._W)
-        # The diagonal has an entry for each class; of one feature and two classes both have two.
+        # The diagonal has an entry for each class; with one feature and two classes both have two.
         if self._c_by_class or self._X.gram() is None:
             return lambda v: v / sketch
         w, gram = sketch[0], sketch[1:].view(features, features)
         penalties = torch.as_tensor(self._c2, dtype=gram.dtype).expand(features, 1)[:, 0]
         factor, failed = torch.linalg.cholesky_ex(gram * w + torch.diag(penalties))
-        if failed:  # penalties below rounding, or values that are not finite
+        if failed:  # penalties below rounding, or non-finite values
             return None
         return lambda v: torch.cholesky_solve(v.view_as(self._W), factor).reshape(-1)
 

@@ -84,7 +84,7 @@ def linear_problem(
     x0: Variables | None,
     y0: Tensor | None,
 ) -> Problem:
-    """A linear model with any of the losses, of features and labels that were checked."""
+    """A linear model with any of the losses, from features and labels already checked."""
     instance("penalty", penalty, Penalty, "bilevel.Ridge(0.01)")
     train_rows, validation_rows = train[0], validation[0]
     if train_rows.shape[1] != validation_rows.shape[1] or train_rows.dtype != validation_rows.dtype:
@@ -107,7 +107,7 @@ def linear_problem(
 
 
 def add_bias(rows: Any) -> Any:
-    """Append a column of ones, to a tensor, an array, a sparse matrix or stored rows alike.
+    """Append a column of ones to a tensor, an array, a sparse matrix or stored rows.
 
     Example:
         >>> import torch, bilevel
@@ -152,13 +152,13 @@ def pair(name: str, data: tuple[Any, Any]) -> tuple[Matrix, Tensor]:
 
 
 def rows_and_labels(name: str, data: tuple[Any, Any]) -> tuple[Matrix, Tensor]:
-    """The same, with labels of any numbers."""
+    """The same, with arbitrary numbers as labels."""
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise TypeError(f"{name} must be a pair (features, labels), got {type(data).__name__}")
     rows, stored = matrix(data[0], name), as_stored(data[1])
     labels = as_tensor(data[1]) if stored is None else stored.all()
-    labels = labels if labels.is_floating_point() else labels.long()  # torch has no least uint16
-    as_source(f"{name}[0]", rows)  # which checks them
+    labels = labels if labels.is_floating_point() else labels.long()  # torch has no uint16 minimum
+    as_source(f"{name}[0]", rows)  # checks them
     if labels.shape != (len(rows),):
         raise ValueError(
             f"{name} labels must be {len(rows)} integers from 0, one per row; got shape "

@@ -1,4 +1,4 @@
-"""Batches of rows, one after another, as kernels take them; and the weights of their rows."""
+"""Consecutive batches of rows in the form that kernels take; and the weights of their rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bilevel.problem.sources import Rows
 
 
 class Weights(NamedTuple):
-    """Of all rows: a function of some rows' `values`."""
+    """The weights of all rows, as a function of their `values`."""
 
     values: Array
     of: Callable[[Array, Array], Array]
@@ -35,7 +35,7 @@ class Weights(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Batch t is rows[starts[t]:ends[t]]. Where each is of all rows, they are the same ones."""
+    """Batch t is rows[starts[t]:ends[t]]. If each consists of all rows, they share these."""
 
     rows: Array
     starts: Array
@@ -44,7 +44,7 @@ class Batches(NamedTuple):
 
     @staticmethod
     def of(batches: Sequence[Rows], every: Array) -> Batches | None:
-        """None if some, but not all, are of all rows (`every` one of them), or there are none."""
+        """None if some but not all consist of all rows (`every`), or if there are no batches."""
         whole = [rows is None for rows in batches]
         if not batches or any(whole) != all(whole):
             return None
@@ -79,7 +79,7 @@ class Batches(NamedTuple):
     def shares(self, weights: Weights) -> Array:
         """The weight of each of `rows` over the size of its batch."""
         found = weights.of(weights.values, self.rows)
-        if self.longest == len(self.rows):  # one batch, or each of all rows
+        if self.longest == len(self.rows):  # one batch, or all rows in each
             found /= self.longest
         else:
             sizes = self.ends - self.starts
@@ -87,13 +87,13 @@ class Batches(NamedTuple):
         return found
 
     def sigmoid_cross(self, x: Tensor, slopes: Tensor) -> Tensor:
-        """Of one batch: σ'(x_i) times its rows' slopes over their number, and 0 for other rows."""
+        """For one batch: σ'(x_i) times its rows' slopes over their number, and 0 for other rows."""
         out = torch.zeros_like(x)
         self.add_cross(x.numpy(), slopes.numpy(), out.numpy())
         return out
 
     def add_cross(self, x: Array, slopes: Array, out: Array) -> None:
-        """The same, added to `out`; a row that is drawn twice counts twice."""
+        """The same, added to `out`; a row drawn twice counts twice."""
         a, b = int(self.starts[0]), int(self.ends[0])
         rows = self.rows[a:b]
         s = sigmoid(x[rows])
@@ -102,7 +102,7 @@ class Batches(NamedTuple):
 
 def existing(rows: Array, count: int) -> Array:
     """The rows, checked to be below `count`: kernels do not check."""
-    # Read as unsigned, numbers below 0 are large, too: one comparison instead of two.
+    # Read as unsigned, negative numbers are large: one comparison instead of two.
     if len(rows) and rows.astype(np.uint64).max() >= count:
         wrong = next(row for row in rows if not 0 <= row < count)
         raise IndexError(f"there is no row {wrong} among {count}")

@@ -18,7 +18,7 @@ from bilevel.numerics.large_pages import empty_like
 class ByFeature:
     """X'R + c∘V feature by feature, with X' in CSR form.
 
-    A sum of its own for each thread, as for few features, would not fit into the cache.
+    A separate sum for each thread, as used for few features, would not fit into the cache.
     """
 
     def __init__(self, X: tuple[Array, ...], labels: Array, features: int, sizes: Sizes):
@@ -55,7 +55,7 @@ class ByFeature:
 
     def _multiply(self, X: tuple[Array, ...], R: Array, c: Array, V: Array, out: Array) -> None:
         """Threads share the rows of X, cut into parts of equal work."""
-        # Frequent words have thousands of entries: parts of equal length would be unequal work.
+        # Frequent words have thousands of entries: parts of equal length would not be equal work.
         starts, count = X[0], threads.count()
         cuts = np.searchsorted(starts, np.linspace(0, starts[-1], count + 1)[1:-1])
         parts = zip([0, *cuts], [*cuts, len(starts) - 1], strict=True)

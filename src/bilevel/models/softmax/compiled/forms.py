@@ -1,10 +1,10 @@
-"""The form of X that kernels are fastest on.
+"""The form of X on which kernels are fastest.
 
 - dense: the array itself;
 - sparse around a background: X = S + 1b' with S in CSR form, as (starts, columns, values, b).
   Pixels that were shifted and scaled are no longer zero in the background, but they are all the
-  same there: MNIST is 81 % background, so that this is a fifth of the work. If b is zero, it is
-  left empty.
+  same there: MNIST is 81 % background, so this is a fifth of the work. If b is zero, it is left
+  empty.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import scipy.sparse
 Array = np.ndarray[Any, Any]
 Form = Array | tuple[Array, ...]
 
-_WORTH = 0.4  # the greatest share of entries off the background for which CSR is faster
-_LOOK_AT = 1000  # rows, to see whether there is a background at all
+_WORTH = 0.4  # the largest share of entries off the background for which CSR is faster
+_LOOK_AT = 1000  # rows examined to see whether there is a background at all
 
 
 def csr(X: scipy.sparse.csr_array, background: Array | None = None) -> tuple[Array, ...]:
-    """(starts, columns, values, b), with columns of 32 bits."""
+    """(starts, columns, values, b), with 32-bit columns."""
     values = np.ascontiguousarray(X.data)
     b = np.empty(0, values.dtype) if background is None else background
     return X.indptr.astype(np.int64), X.indices.astype(np.int32), values, b
 
 
 def fastest(X: Array) -> Form:
-    """Of a dense matrix."""
+    """The fastest form of a dense matrix."""
     sample = X[:: max(1, len(X) // _LOOK_AT)]
     background = _commonest(sample)
     if np.mean(sample != background) > _WORTH:
@@ -42,12 +42,12 @@ def fastest(X: Array) -> Form:
 
 
 def work(X: Form) -> int:
-    """Multiplications of a product with one column, for all rows."""
+    """Multiplications in a product with one column, for all rows."""
     return X.size if isinstance(X, np.ndarray) else len(X[2])
 
 
 def _commonest(X: Array) -> Array:
-    """The value that each column has most often."""
+    """The most frequent value of each column."""
     ordered, count = np.sort(X, axis=0), np.arange(len(X))[:, None]
     begins = np.ones(X.shape, bool)
     begins[1:] = ordered[1:] != ordered[:-1]

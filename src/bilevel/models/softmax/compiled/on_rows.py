@@ -13,12 +13,12 @@ from bilevel.kernels.registers import Sizes
 from bilevel.models.softmax.compiled.batches import Batches
 from bilevel.models.softmax.compiled.forms import Array, Form, work
 
-_WORTH_A_THREAD = 20_000  # multiplications per class; fewer are done while another thread starts
+_WORTH_A_THREAD = 20_000  # multiplications per class; fewer are done before another thread starts
 _AT_ONCE = 2**28  # multiplications per class in one call, about a second: it cannot be interrupted
 
 
 class OnRows:
-    """Matrices W and r are arrays (p, C); else as in `bilevel.kernels.softmax`."""
+    """Matrices W and r are arrays (p, C); otherwise as in `bilevel.kernels.softmax`."""
 
     def __init__(self, X: Form, labels: Array, features: int, sizes: Sizes, dtype: Any) -> None:
         self._X, self._labels, self._sizes, self.dtype = X, labels, sizes, np.dtype(dtype)
@@ -31,7 +31,7 @@ class OnRows:
         P = self.rows(count)
         losses = np.empty(count, self.dtype)
         given, rest = (self._X, rows), (P, losses, self._sizes)
-        # Only read here, so that a W of millions need not be copied if its rows lie close.
+        # Only read here, so a W of millions need not be copied if its rows are contiguous.
         is_close = self._sizes[0] == self._sizes[1]
         calls = []
         for part in self._parts(batches):
@@ -50,11 +50,11 @@ class OnRows:
         rates: Array | Sequence[float],
         path: Array | None = None,
     ) -> Array:
-        """`softmax.descend`: the last W, and as many before as `path` has room for."""
+        """`softmax.descend`: the last W, and as many earlier ones as `path` has room for."""
         calls, outs = [], list[Array]()
         kept, steps = (columns(c), self.dtype.type(base)), np.asarray(rates, self.dtype)
         for part in self._parts(batches):
-            # Each thread sums up its own: to add to one sum they would have to wait in turn.
+            # Each thread has its own sum: to share one, they would have to take turns.
             outs.append(self.empty(1) if path is None or outs else path)
             data = self._X, batches.rows, *part, self._labels, s
             given = steps, W, *self._room(), outs[-1], self._sizes
@@ -91,13 +91,13 @@ class OnRows:
             data = self._X, batches.rows, *part, self._labels, s, *at
             given = steps, weights, r, here, G, R, added, along, outs[-1], self._sizes
             calls.append(partial(softmax.contract, *data, *kept, *given))
-            # c∘r and the sums are not of rows: the first part has seen to them.
+            # c∘r and the sums do not depend on rows: the first part has handled them.
             kept, added = (self.no_penalty, self.dtype.type(0)), self.empty(0)
         threads.run(calls)
         return _sum(outs), along
 
     def _parts(self, batches: Batches) -> list[tuple[Array, Array]]:
-        """Starts and ends for each thread, which share the rows of a single batch."""
+        """Starts and ends for each of the threads that share the rows of a single batch."""
         starts, ends = batches.starts, batches.ends
         team = self._team(batches.longest) if len(ends) == 1 else 1
         if team == 1:
@@ -111,7 +111,7 @@ class OnRows:
 
         One at a time if threads share its rows: a kernel has no way to wait for another.
         """
-        # Long calls are cut, so that Ctrl-C is heard within about a second.
+        # Long calls are split, so that Ctrl-C takes effect within about a second.
         count, size = len(batches.ends), int(_AT_ONCE / (1 + batches.longest * self.row_work))
         if singly or size < 1 or (self._team(batches.longest) > 1 and not together):
             size = 1
@@ -128,7 +128,7 @@ class OnRows:
         return np.empty_like(G), G, self.rows(softmax.BLOCK)
 
     def rows(self, count: int) -> Array:
-        """Room for so many rows, as kernels lay them out."""
+        """Memory for `count` rows, as kernels lay them out."""
         return np.empty((count, len(self._sizes[1])), self.dtype)
 
     def empty(self, count: int) -> Array:
@@ -141,7 +141,7 @@ def columns(c: Array) -> Array:
 
 
 def _sum(parts: list[Array]) -> Array:
-    """Of the threads' parts, always in the same order; into the first."""
+    """The sum of the threads' parts, always in the same order; overwrites the first."""
     for part in parts[1:]:
         parts[0] += part
     return parts[0]

@@ -17,18 +17,18 @@ from bilevel.models.softmax.compiled.forms import Array, Form, csr, fastest
 from bilevel.models.softmax.compiled.on_rows import OnRows, columns
 from bilevel.problem.sources import Rows, scipy_csr
 
-_IN_CACHE = 2**18  # bytes of W up to which every thread can have a derivative of its own
-_ITSELF = (-1.0,)  # the rate at which a step from 0 W gives a derivative itself
+_IN_CACHE = 2**18  # bytes of W up to which every thread can have its own derivative
+_ITSELF = (-1.0,)  # the rate at which a step from 0 W gives the derivative itself
 
 
 class Regression:
-    """Its derivatives by W; see `bilevel.kernels.softmax` for the formulas.
+    """Its derivatives in W; see `bilevel.kernels.softmax` for the formulas.
 
-    W, V and what comes out are flat tensors of (p, C). `s` holds the weights of the rows, over
+    W, V and the results are flat tensors of (p, C). `s` holds the weights of the rows, over
     the batch size, and c twice the penalty's coefficients, (p,) or (p, C). Probabilities P stay as
     the kernels lay them out.
 
-    Where X is sparse with many features it is `wide`: then derivatives on all rows go feature by
+    If X is sparse with many features it is `wide`: then derivatives on all rows go feature by
     feature with X', and loops on small batches shrink a feature when they next read it.
     """
 
@@ -53,7 +53,7 @@ class Regression:
         return found if out is None else out.copy_(found)
 
     def gradient_at(self, P: Array, W: Tensor, s: Array, c: Array, rows: Rows) -> Tensor:
-        """The same, where P is known; which only saves time if X is wide."""
+        """The same with P known, which saves time only if X is wide."""
         if self._wide and rows is None:
             return self._by_feature.gradient(P, W, s, c, None)
         return self.gradient(W, s, c, rows)
@@ -70,7 +70,7 @@ class Regression:
         """(P_t − Y_t)·U_t with U = XV, for each row."""
         if self._wide and rows is None:
             return self._by_feature.slopes(P, V)[0]
-        # One kernel less to compile is worth the product, which is needed once per hypergradient.
+        # One kernel fewer to compile is worth the product, which is needed once per hypergradient.
         return self.product(P, V, np.ones(len(P), self.dtype), self._on.no_penalty, rows)[1]
 
     def probabilities(self, W: Tensor, rows: Rows) -> Array:
@@ -84,7 +84,7 @@ class Regression:
     def descend(
         self, W: Tensor, batches: Batches, s: Array, c: Array, rates: Sequence[float]
     ) -> Tensor:
-        """W after a gradient step on each batch; `s` of all their rows."""
+        """W after a gradient step on each batch; `s` is that of all their rows."""
         found, steps = self._matrix(W), np.array(rates, self.dtype)
         if not self._wide:
             return _flat(self._descend(found, batches, s, c, steps))
@@ -99,7 +99,7 @@ class Regression:
     def trace(
         self, W: Tensor, batches: Batches, s: Array, c: Array, rates: Sequence[float]
     ) -> Tensor:
-        """W before each of these steps, and after the last, each in a row."""
+        """W before each of these steps and after the last, one per row."""
         path, steps = self._on.empty(len(rates) + 1), np.array(rates, self.dtype)
         path[0] = self._matrix(W)
         for t in self._on.calls(batches):
@@ -116,7 +116,7 @@ class Regression:
         c: Array,
         rates: Sequence[float],
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Back over the steps that led from path[t] to path[t + 1], the last one first.
+        """Back over the steps that led from path[t] to path[t + 1], last one first.
 
         r after r ← r − α_t H_t r at each; and the sums, with r before, of α_t r, of α_t W_t∘r, and
         of α_t times the slopes along r over the batch size, for each row of X.
@@ -135,7 +135,7 @@ class Regression:
     def contract(
         self, W: Tensor, r: Tensor, batches: Batches, s: Array, c: Array, rate: float
     ) -> tuple[Tensor, Tensor]:
-        """(I − ηH(B)) r for each batch B, and the sum of all r on the way."""
+        """(I − ηH(B)) r for each batch B in turn, and the sum of all r along the way."""
         left, total = self._contract(self._matrices(W), self._matrix(r), batches, s, c, rate)
         return _flat(left), _flat(total)
 
@@ -153,11 +153,11 @@ class Regression:
         summed: bool,
         crossed: Array,
     ) -> tuple[Tensor, Tensor]:
-        """W after the steps on the first batches; and `contract` from the gradient of other data
-        there on, by the next ones: what comes of it, or the sum, times `scale`.
+        """W after the steps on the first batches; and `contract` on the next ones, starting from
+        the gradient of the other data at that W: its result, or the sum, times `scale`.
 
         If the rows have logits, σ' of them times the slopes along that, over their number, is
-        taken away from `crossed` at the last batch's rows.
+        subtracted from `crossed` at the last batch's rows.
         """
         s, D, last = batches.shares(weights), len(rates), len(batches.ends) - 1
         steps, outer = np.array(rates, self.dtype), other.alone(rows)
@@ -175,11 +175,11 @@ class Regression:
         return _flat(y), _flat(v)
 
     def chain(self, batches: Sequence[Rows], other: Regression) -> Batches | None:
-        """The batches, if `implicit` is made for them."""
+        """The batches, if `implicit` can handle them."""
         return None if self._wide or other._wide else Batches.of(batches, self._all)
 
     def loop(self, batches: Sequence[Rows]) -> Batches | None:
-        """The batches, if there are loops for them; for many features, on small ones."""
+        """The batches, if there are loops for them; with many features, only for small ones."""
         found = Batches.of(batches, self._all)
         if found is None or not self._wide:
             return found
@@ -203,7 +203,7 @@ class Regression:
         if self._wide:
             r = self._contract_lazily(W, r, batches, s, c, rates, ones, sums[0])
             return r, sums[0] + r
-        # Probabilities of all rows serve every factor; those of a batch are needed once.
+        # Probabilities of all rows are used by every factor; those of a batch only once.
         of_all = batches.rows is self._all
         P, Ws = (self._on.look(W, batches.some(slice(1)))[0], None) if of_all else (None, W)
         for t in self._on.calls(batches):
