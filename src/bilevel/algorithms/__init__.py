@@ -1,4 +1,4 @@
-"""The algorithms: one file each, found by being in this folder."""
+"""The algorithms: one file each, discovered in this folder."""
 
 import sys
 from typing import Any

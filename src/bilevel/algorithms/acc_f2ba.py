@@ -28,14 +28,14 @@ class AccF2BA(DoubleLoop):
 
         w ← x + (1 − θ) (x − x′),   x ← w − γ (∇x f(w, p) + λ (∇x g(w, p) − ∇x g(w, y)))
 
-    where x′ is the x before; `bilevel.updates.Restarted` forgets the momentum where it has carried
+    where x′ is the previous x; `bilevel.updates.Restarted` drops the momentum once it has carried
     x far.
 
     Args:
         multiplier: λ, of the order 1/ε for ‖∇Φ‖ ≤ ε; or a schedule k -> λ_k.
         inner_lr: α, at most 1/L.
-        beta: the momentum inside: (√κ − 1)/(√κ + 1) is best.
-        outer_lr: γ of plain descent in the place of accelerated steps.
+        beta: the momentum of the inner steps: (√κ − 1)/(√κ + 1) is best.
+        outer_lr: γ of plain descent, in place of accelerated steps.
         outer: how x moves, in their place.
         inner_steps: T, or a schedule k -> T_k.
 

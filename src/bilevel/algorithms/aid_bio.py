@@ -34,22 +34,22 @@ class AIDBiO(DoubleLoop):
 
     With `inner_steps=bilevel.schedules.increasing(c)` it is the paper's AID-BiO-increasing.
 
-    With nothing given, `AIDBiO()` is `AIDQN()`: Newton's steps take the place of gradient steps,
-    and x moves by quasi-Newton steps, each of which is taken only if it lowers Φ. Where x alone is
-    given a rate or an update, or where each step has tasks of its own, Newton's steps and CG end
-    when their share of the hypergradient's error is small (`bilevel.hypergradients.AccurateAID`).
+    With nothing given, `AIDBiO()` is `AIDQN()`: Newton steps take the place of gradient steps,
+    and x moves by quasi-Newton steps, each of which is taken only if it lowers Φ. If only x is
+    given a rate or an update, or if each step has its own tasks, Newton steps and CG end when
+    their share of the hypergradient's error is small (`bilevel.hypergradients.AccurateAID`).
 
     Args:
-        inner_steps: D, or a schedule k -> D_k; None takes as many of Newton's steps as `accuracy`
+        inner_steps: D, or a schedule k -> D_k; None takes as many Newton steps as `accuracy`
             needs.
         inner_lr: α, at most 1/L; by default 1/L is measured at each outer step.
-        cg_steps: N, at most; None takes as many as `accuracy` or `cg_tol` needs.
+        cg_steps: at most N; None takes as many as `accuracy` or `cg_tol` needs.
         cg_tol: stop CG before N steps at this relative residual; 0 takes all of them.
         inner: any solver of `bilevel.inner`, in place of `inner_steps` and `inner_lr`.
         solver: any solver of `bilevel.linear`, in place of `cg_steps` and `cg_tol`.
-        preconditioner: for CG, as in `bilevel.linear.CG`; None is the oracle's own where the
+        preconditioner: for CG, as in `bilevel.linear.CG`; None means the oracle's own if the
             method finds its own number of steps.
-        accuracy: the relative error of the hypergradient that the method aims at where it finds
+        accuracy: the relative error of the hypergradient at which the method aims when it finds
             its own numbers.
 
     Example:

@@ -24,12 +24,12 @@ from bilevel.solvers.measured import Measured
 class AIDCG(DoubleLoop):
     """D gradient steps from the last y, N conjugate-gradient steps from zero.
 
-    What AID-BiO adds to it is the warm start of v.
+    AID-BiO adds to it the warm start of v.
 
     Args:
         inner_steps: D, or a schedule k -> D_k.
         inner_lr: α, at most 1/L, or `Measured()`.
-        cg_steps: N, at most.
+        cg_steps: at most N.
         cg_tol: stop CG before N steps at this relative residual; 0 takes all of them.
         preconditioner: for CG, as in `bilevel.linear.CG`.
         inner: any solver of `bilevel.inner`, in place of `inner_steps` and `inner_lr`.

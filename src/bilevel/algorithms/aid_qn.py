@@ -32,15 +32,15 @@ _FAR = 60  # rounds at a start, from which y* may be far: each leaves a part of 
 )
 @dataclass(frozen=True, kw_only=True)
 class AIDQN(TriedSteps):
-    """Newton's steps for y and CG for v at every x that is tried; L-BFGS for x.
+    """Newton steps for y and CG for v at every trial x; L-BFGS for x.
 
-    Both solves start from the last accepted point and leave a part of its error, again and again
+    Both solves start from the last accepted point and reduce its error by a factor, repeatedly,
     until Φ is known well enough to tell whether the step lowers it.
 
     Args:
-        drop: the part of its first error that a solve leaves.
-        preconditioner: for CG, as in `bilevel.linear.CG`; by default what the solves learn of the
-            inner Hessian (`bilevel.solvers.linear.curvature.Curvature`).
+        drop: the fraction of its initial error that a solve leaves.
+        preconditioner: for CG, as in `bilevel.linear.CG`; by default what the solves learn about
+            the inner Hessian (`bilevel.solvers.linear.curvature.Curvature`).
         first: the largest entry of the first step, in units of max(1, max |x0|); later steps grow.
 
     Example:

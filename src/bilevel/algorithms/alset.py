@@ -33,7 +33,7 @@ _OWN = Descent(decaying(0.1, power=0.5))
 )
 @dataclass(frozen=True, kw_only=True)
 class ALSET(DoubleLoop):
-    """D stochastic steps of y, one of x, both of the order 1/√k: TTSA's two scales are not needed.
+    """D stochastic steps of y, one of x, both of order 1/√k: without TTSA's two time scales.
 
         D times:  y ← y − β_k ∇y g(x, y; S_t)
         x ← x − α_k (∇x f − ∇x∇y g · Q η Π_{i=1..p} (I − η ∇²y g(B_i)) ∇y f)

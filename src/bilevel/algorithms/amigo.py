@@ -1,4 +1,4 @@
-"""AmIGO: stocBiO whose v goes on from the last one."""
+"""AmIGO: stocBiO with v warm-started from the last one."""
 
 from __future__ import annotations
 
@@ -71,5 +71,5 @@ class AmIGO(DoubleLoop):
         inner = SGD(at(self.inner_steps, k), alpha, sizes.inner)
         eta = alpha if self.linear_lr is None else self.linear_lr
         v = linear_sgd.SGD(self.linear_steps, eta, sizes.hessian)
-        # Their point: v is carried over as y is, so that few steps do and no term is cut off.
+        # Their point: v is carried over like y, so few steps suffice and no term is cut off.
         return Parts(inner, AID(v, sizes), self.moves_x(_OWN), warm_v=True)

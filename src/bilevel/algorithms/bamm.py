@@ -28,14 +28,14 @@ from bilevel.solvers.updates.descent import Descent
 )
 @dataclass(frozen=True, kw_only=True)
 class BAMM(SingleLoop):
-    """SOBA with φ = g + μ_k f in the place of g, which makes the inner solution unique.
+    """SOBA with φ = g + μ_k f in place of g, which makes the inner solution unique.
 
         y ← y − ρ (∇y g + μ ∇y f),   v ← v − ρ ((∇²y g + μ ∇²y f) v − ∇y f),
         x ← x − γ (∇x f − (∇x∇y g + μ ∇x∇y f) v)
 
-    As μ falls, y goes to the inner solution that f likes best: g need only be convex. The second
-    derivatives of f are differences of its gradients. With the paper's safest schedule γ falls as
-    μ⁷; here γ is what is given.
+    As μ falls, y tends to the inner solution with the lowest f: g need only be convex. The second
+    derivatives of f are differences of its gradients. In the paper's safest schedule γ falls as
+    μ⁷; here γ is as given.
 
     Args:
         share: μ, or a schedule k -> μ_k that falls; in the paper as k^(−1/p).

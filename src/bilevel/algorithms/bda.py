@@ -24,13 +24,13 @@ _SAFE = Measured()
 )
 @dataclass(frozen=True, kw_only=True)
 class BDA(DoubleLoop):
-    """ITD through D steps that go down f and g together: optimistic among inner solutions.
+    """ITD through D steps that descend on f and g together: optimistic among inner solutions.
 
         y ← y − (a_t s ∇y f(x, y) + (1 − a_t) α ∇y g(x, y)),  a_t = a c^t,  t = 0, ..., D − 1
         x ← x − β ∂f(x, y^D(x))/∂x
 
-    See `bilevel.hypergradients.Aggregated`. y goes on from the last outer step, where f's part has
-    already moved it along the set of inner solutions.
+    See `bilevel.hypergradients.Aggregated`. y continues from the last outer step, where f's part
+    has already moved it along the set of inner solutions.
 
     Args:
         inner_steps: D, or a schedule k -> D_k.

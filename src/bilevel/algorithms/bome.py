@@ -1,4 +1,4 @@
-"""BOME: a barrier that is computed anew in each step, with first derivatives only."""
+"""BOME: a barrier recomputed in each step, with first derivatives only."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class BOME(SingleLoop):
         ŷ = T gradient steps on g from y;   q = g(x, y) − g(x, ŷ), ŷ a constant
         λ = max(0, η − ⟨∇f, ∇q⟩/‖∇q‖²);   (x, y) ← (x, y) − (∇f + λ ∇q), with a step for each
 
-    ∇q = (∇x g(x, y) − ∇x g(x, ŷ), ∇y g(x, y)) and ∇f are by x and y together.
+    ∇q = (∇x g(x, y) − ∇x g(x, ŷ), ∇y g(x, y)) and ∇f are taken in x and y together.
 
     Args:
         inner_steps: T, or a schedule k -> T_k.
         inner_lr: the step on g towards ŷ, at most 1/L, and by default that of y; or a schedule.
-        follow_lr: the step of y, or a schedule; at most 1/η, as λ comes to be about η, and y to be
-            v/η from the inner solution.
+        follow_lr: the step of y, or a schedule; at most 1/η, as λ tends to about η, and y to a
+            distance v/η from the inner solution.
         outer_lr: the step of x, by default 0.1.
-        rate: η: how fast q is to fall, ⟨∇q, step⟩ ≥ η ‖∇q‖².
+        rate: η: how fast q must fall, ⟨∇q, step⟩ ≥ η ‖∇q‖².
         batch: the rows of g and of f in a step; None is all rows, as in the paper.
 
     Example:

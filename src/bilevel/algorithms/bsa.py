@@ -61,7 +61,7 @@ class BSA(DoubleLoop):
 
     def parts(self, k: int) -> Parts:
         sizes = BatchSizes.of(self.batch)
-        # t_k goes by the outer step k, the rate by the inner step t: it starts afresh each time.
+        # t_k depends on the outer step k, the rate on the inner step t: it starts afresh each time.
         inner = SGD(at(self.inner_steps, k), self.inner_lr, sizes.inner)
         v = RandomTruncation(self.neumann_terms, self.neumann_lr, sizes.hessian)
         return Parts(inner, AID(v, sizes), self.moves_x(_OWN))

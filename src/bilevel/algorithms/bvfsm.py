@@ -31,16 +31,16 @@ _HALVINGS = 30
 )
 @dataclass(frozen=True, kw_only=True)
 class BVFSM(SingleLoop):
-    """min f − σ log(g*_μ(x) + σ − g(x, y)): y may be a little worse than the best, if f likes it.
+    """min f − σ log(g*_μ(x) + σ − g(x, y)): y may be slightly suboptimal if that lowers f.
 
         T times:  z ← z − α (∇y g(x, z) + μ z);     g*_μ = g(x, z) + μ ‖z‖²/2
         w = σ/(g*_μ + σ − g(x, y))
         T times:  y ← y − P⁻¹ (∇y f(x, y) + w ∇y g(x, y) + μ y)
         x ← x − γ (∇x f(x, y) + w (∇x g(x, y) − ∇x g(x, z)))
 
-    P = (1 + w)/α + (w²/σ) ∇y g ∇y gᵀ bounds the curvature. A step of y that would pass the barrier
-    is halved until it does not; where x has moved the barrier past y, so is its way from z. g
-    needs no strong convexity: among several inner solutions, the one that f likes is found.
+    P = (1 + w)/α + (w²/σ) ∇y g ∇y gᵀ bounds the curvature. A step of y that would cross the barrier
+    is halved until it does not; if x has moved the barrier past y, so is the way from z to y. g
+    need not be strongly convex: among several inner solutions, the one with the lowest f is found.
 
     Args:
         inner_steps: T, or a schedule k -> T_k.

@@ -1,4 +1,4 @@
-"""The double loop with parts of one's own choice."""
+"""The double loop with parts of your choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""D-TFBO: a double loop whose step sizes find themselves."""
+"""D-TFBO: a double loop with self-tuning step sizes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DTFBO(SingleLoop):
 
     Args:
         inner_steps: T, of y and of v; or a schedule k -> T_k.
-        first: b and c before the first step, of which the first is to be no more than about 1/L;
+        first: the initial b and c; the first step should be no longer than about 1/L.
             None measures L, the largest curvature of g at the start. a begins at 1.
         outer_lr, outer: another way for x to move.
         batch: the rows of every batch, one for each step; None is all rows, as in the paper.

@@ -30,7 +30,7 @@ class F2BA(DoubleLoop):
         x ← x − γ (∇x f(x, p) + λ (∇x g(x, p) − ∇x g(x, y)))
 
     The paper's y is p here, and its z is y. It starts z from its y in each outer step; here each
-    goes on from where it was, which has the same limit and is nearer to it.
+    continues from where it was, which has the same limit and is nearer to it.
 
     Args:
         multiplier: λ, of the order 1/ε for ‖∇Φ‖ ≤ ε; or a schedule k -> λ_k.

@@ -30,7 +30,7 @@ class F2SACentral(DoubleLoop):
         x ← x − γ Σ_j c_j (∇x ℓ_{jν} − ∇x ℓ_{−jν})/ν,   ∇x ℓ_w = ∇x g(x, y_w; S) + w ∇x f(x, y_w; R)
 
     See `bilevel.hypergradients.CentralValue`. Their code also divides x's step by the norm of its
-    direction; here that is the update's matter.
+    direction; here that is left to the update.
 
     Args:
         nu: ν, or a schedule k -> ν_k; g + wf must be convex for |w| ≤ pν/2.

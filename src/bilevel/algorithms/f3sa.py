@@ -1,4 +1,4 @@
-"""F3SA: F2SA with momentum that corrects itself."""
+"""F3SA: F2SA with self-correcting momentum."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class F3SA(SingleLoop):
         d ← D(x, y, p) + (1 − η) (d − D(x′, y′, p′)) for each, on the same rows;
         y ← y − ρ d_y,  p ← p − ρ d_p,  x ← x − γ d_x
 
-    where x′, y′, p′ are those of the step before. The paper's y is p here, and its z is y; its λ
-    grows, which a run of several stages with growing λ does as well.
+    where x′, y′, p′ are those of the previous step. The paper's y is p here, and its z is y; its λ
+    grows, for which a run in several stages with growing λ does as well.
 
     Args:
         multiplier: λ.

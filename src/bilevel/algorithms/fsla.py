@@ -1,4 +1,4 @@
-"""FSLA: a fully single loop with momentum that corrects itself on x alone."""
+"""FSLA: a fully single loop with self-correcting momentum on x only."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from bilevel.solvers.updates.descent import Descent
 )
 @dataclass(frozen=True, kw_only=True)
 class FSLA(SingleLoop):
-    """SGD on y and v, each on a batch of its own; STORM on x.
+    """SGD on y and v, each on its own batch; STORM on x.
 
         y ← y − ρ ∇y g(x, y; S),   v ← v − ρ (∇²y g(x, y; B) v − ∇y f(x, y; T)),
         d ← h(x, y, v; C) + (1 − η) (d − h(x′, y′, v′; C)),   x ← x − γ d
 
-    where h = ∇x f − ∇x∇y g v, and x′, y′, v′ are those of the step before.
+    where h = ∇x f − ∇x∇y g v, and x′, y′, v′ are those of the previous step.
 
     Args:
         inner_lr: ρ, for y and v, at most 1/L; or a schedule.

@@ -16,7 +16,7 @@ from bilevel.solvers.linear.cg import CG, Preconditioner
 from bilevel.solvers.updates.adaptive import AdaptiveStep
 
 Decrease = Literal["exponential", "quadratic", "cubic"]
-_TOLERANCE = 0.1  # ε₀ where none is given
+_TOLERANCE = 0.1  # ε₀ if none is given
 _FLOOR = 1e-12  # ε_k falls towards zero, which no solve could reach
 
 
@@ -38,10 +38,10 @@ class HOAG(DoubleLoop):
     are taken only if they lower Φ.
 
     Args:
-        tolerance: ε₀, the part of ‖∇y g‖ at its start that an inner solve leaves, and the relative
-            residual of CG.
+        tolerance: ε₀, the fraction of the initial ‖∇y g‖ that an inner solve leaves, and the
+            relative residual of CG.
         decrease: how ε_k falls.
-        cg_steps: the most CG steps.
+        cg_steps: the maximum number of CG steps.
         preconditioner: for CG, as in `bilevel.linear.CG`.
         inner: an inner solver of fixed accuracy, in place of L-BFGS to ε_k.
         outer_lr: None adapts it (see `AdaptiveStep`); a number or a schedule fixes it.
@@ -60,7 +60,7 @@ class HOAG(DoubleLoop):
             "quadratic": (k + 1.0) ** -2,
             "cubic": (k + 1.0) ** -3,
         }
-        if self.decrease not in list(factors):  # a list can be looked for where it cannot be a key
+        if self.decrease not in list(factors):  # a list works for unhashable values too
             raise ValueError(
                 f"decrease must be one of {list(factors)}, got {quoted(self.decrease)}"
             )
@@ -70,7 +70,7 @@ class HOAG(DoubleLoop):
     def parts(self, k: int) -> Parts:
         epsilon = self.epsilon(k)
         # Step 1 of their Algorithm 1, in the form of the author's code: an absolute tolerance would
-        # be met at once where the losses are measured in small units.
+        # be met at once if the losses were small in scale.
         inner = self.inner or LBFGS(tol=_FLOOR, drop=epsilon)
         v = CG(positive_integer("cg_steps", self.cg_steps), epsilon, self.preconditioner)
         # Steps 2 and 3: the linear system and the gradient; step 4: x.

@@ -1,4 +1,4 @@
-"""IAPTT: the start of the inner steps is learned, and the worst iterate counts."""
+"""IAPTT: the start of the inner steps is learned, and f is taken at the worst iterate."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class IAPTT(SingleLoop):
         y_0 = z,  y_k = y_{k−1} − α ∇y g(x, y_{k−1}),  k* = argmax_{k ≥ 1} f(x, y_k)
         x ← x − β ∂f(x, y_{k*})/∂x,   z ← z − ζ ∂f(x, y_{k*})/∂z
 
-    Differentiating through the first k* steps only bounds f at all later iterates; the start z goes
-    along the set of inner solutions to one that f likes. z stays in a ball, as in the paper: with
-    few steps and no bound it could undo what they do.
+    Differentiating through only the first k* steps bounds f at all later iterates; the start z
+    moves along the set of inner solutions to one with a low f. z stays in a ball, as in the paper:
+    with few steps and no bound it could undo what they do.
 
     Args:
         inner_steps: D, or a schedule k -> D_k.
         inner_lr: α, at most 1/L.
         start_lr: ζ.
-        radius: of the ball around zero in which z stays.
+        radius: that of the ball around zero in which z stays.
         outer_lr: β, by default 0.1.
         batch: the rows of g in each inner step, and of f in an outer one; None is all rows, as in
             the paper.

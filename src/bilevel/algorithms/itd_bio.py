@@ -29,13 +29,13 @@ class ITDBiO(DoubleLoop):
     Args:
         inner_steps: D, or a schedule k -> D_k.
         inner_lr: α, at most 1/L; by default 1/L is measured at each outer step.
-        truncate: how many steps are differentiated, the last ones; 0 is first-order ITD-BiO, which
-            takes ∇x f for the hypergradient. None is all of them.
+        truncate: how many steps, counted from the last, are differentiated; 0 is first-order
+            ITD-BiO, which takes ∇x f as the hypergradient. None means all of them.
         inner: gradient steps of `bilevel.inner`, such as `Steps(Momentum(0.1), 20)`, in place of
             `inner_steps` and `inner_lr`.
         memory: what the graphs of inner steps may take, such as "1GB", or how many are kept at a
             time; see `bilevel.ITD`.
-        batch: the rows of f; None is all rows. Those of inner steps are the inner solver's matter.
+        batch: the rows of f; None means all rows. The inner solver chooses those of its steps.
 
     Example:
         >>> import torch, bilevel

@@ -53,14 +53,14 @@ class MASOBA(SingleLoop):
 
         h ← (1 − θ) h + θ (∇x f(x, y; T) − ∇x∇y g(x, y; S) v),  x ← x − γ h
 
-    and y and v as in SOBA. The average asks less of the losses' smoothness for the same rate.
+    and y and v as in SOBA. With the average, the same rate needs less smoothness of the losses.
 
     Args:
         inner_lr: ρ, for y and v, at most 1/L; or a schedule.
         outer_lr: γ, or a schedule.
         average: θ, the weight of the newest; or a schedule.
-        batch: |S| = |T|; None is all rows.
-        inner: how y and v move, in the place of `inner_lr`: `bilevel.updates.ImplicitDescent(ρ)` is
+        batch: |S| = |T|; None means all rows.
+        inner: how y and v move, in place of `inner_lr`: `bilevel.updates.ImplicitDescent(ρ)` is
             stable for every penalty that the model knows.
 
     Example:

@@ -1,4 +1,4 @@
-"""MAML: what is learned outside is where the inner steps start."""
+"""MAML: the outer loop learns where the inner steps start."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ class MAML(DoubleLoop):
     def parts(self, k: int) -> Parts:
         inner = GradientDescent(at(self.inner_steps, k), self.inner_lr)
         start = LearnedStart()
-        # Given twice: the loop needs the start's point, ITD its derivative by x.
+        # Given twice: the loop needs the start's point, ITD its derivative in x.
         return Parts(inner, ITD(start=start), self.moves_x(Descent(0.1)), start)

@@ -1,4 +1,4 @@
-"""MEHA: a Moreau envelope in the place of the inner problem's value."""
+"""MEHA: a Moreau envelope in place of the inner problem's value."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class MEHA(SingleLoop):
         y ← y − α (∇y f(x, y)/c + ∇y g(x, y) − (y − z)/γ)
         x ← x − β (∇x f(x, y) + c (∇x g(x, y) − ∇x g(x, z)))
 
-    with the new z in the other two. The gap is zero where y is a stationary point of g(x, ·), also
-    where g is weakly convex, if γ is small enough. The paper divides x's direction by c; here that
-    is in β.
+    with the new z in the other two. The gap is zero if y is a stationary point of g(x, ·), even
+    if g is only weakly convex, provided γ is small enough. The paper divides x's direction by c;
+    here that is part of β.
 
     Args:
         multiplier: c, or a schedule k -> c_k; the paper's grows as k^(1/4).

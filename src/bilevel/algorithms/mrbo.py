@@ -1,4 +1,4 @@
-"""MRBO: momentum that corrects itself, on y and on x."""
+"""MRBO: self-correcting momentum, on y and on x."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class MRBO(SingleLoop):
         d_y ← ∇y g(x, y; S) + (1 − η) (d_y − ∇y g(x′, y′; S)),   y ← y − ρ d_y
         d_x ← h(x, y; B) + (1 − η) (d_x − h(x′, y′; B)),         x ← x − γ d_x
 
-    where x′, y′ are those of the step before, and h is the hypergradient by a Neumann series of Q
-    terms on the batches B.
+    where x′, y′ are those of the previous step, and h is the hypergradient by a Neumann series of
+    Q terms on the batches B.
 
     Args:
         inner_lr: ρ, or a schedule; of the order k^(−1/3).

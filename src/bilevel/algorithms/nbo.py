@@ -1,4 +1,4 @@
-"""NBO: Newton's step inside and the adjoint outside from one block of products."""
+"""NBO: the inner Newton step and the adjoint from one block of products."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class NBO(SingleLoop):
         H (d, v) = (∇y g(x, y), ∇y f(x, y)),  H = ∇²y g(x, y);
         y ← y − d,   x ← x − γ (∇x f(x, y) − ∇x∇y g(x, y) v)
 
-    The two right-hand sides share their Krylov space: each is solved better than by N steps of its
-    own. Newton's step is taken whole, so y should start where g is nearly quadratic.
+    The two right-hand sides share their Krylov space: each is solved better than by N steps on its
+    own. The full Newton step is taken, so y should start where g is nearly quadratic.
 
     Args:
         cg_steps: N, block steps; each takes two products with H.
@@ -67,7 +67,7 @@ class NBO(SingleLoop):
         x, y = state.x, state.y
         around = oracle.linearize(x, y, streams.rows("inner", self.batch))
         f_x, f_y = oracle.outer(x, y, streams.rows("outer", self.batch)).gradient()
-        # Together in one space: what one right-hand side learns of H, the other need not.
+        # Together in one space: what one right-hand side learns about H, the other need not.
         both = torch.stack([around.gradient(), f_y], 1)
         d, v = block_cg(around.hvp, both, self.cg_steps).unbind(1)
         h = oracle.pull(x, f_x - around.cross(v))

@@ -24,8 +24,9 @@ class Reverse(DoubleLoop):
     Args:
         inner_steps: D, or a schedule k -> D_k.
         inner_lr: α, at most 1/L.
-        truncate: how many steps are differentiated, the last ones (Shaban et al., AISTATS 2019).
-        checkpoint: n stores every n-th iterate only; see `bilevel.ITD`.
+        truncate: how many steps, counted from the last, are differentiated (Shaban et al.,
+            AISTATS 2019).
+        checkpoint: n stores only every n-th iterate; see `bilevel.ITD`.
         warm_start: False here, as in the paper by Franceschi et al.
     """
 

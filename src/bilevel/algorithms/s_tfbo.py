@@ -1,4 +1,4 @@
-"""S-TFBO: a single loop whose step sizes find themselves."""
+"""S-TFBO: a single loop with self-tuning step sizes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bilevel.solvers.updates.base import Update
 )
 @dataclass(frozen=True, kw_only=True)
 class STFBO(SingleLoop):
-    """SOBA's directions, each with a step that its own norms have found (AdaGrad-norm).
+    """SOBA's directions, each with a step size from its own norms so far (AdaGrad-norm).
 
         b² ← b² + ‖D_y‖²,  c² ← c² + ‖D_v‖²,  a² ← a² + ‖D_x‖²
         y ← y − D_y/b,  v ← v − D_v/max(b, c),  x ← x − D_x/(a · max(b, c))
@@ -36,7 +36,7 @@ class STFBO(SingleLoop):
     Steps fall until they fit the curvature, and there is nothing to tune.
 
     Args:
-        first: b and c before the first step, of which the first is to be no more than about 1/L;
+        first: the initial b and c; the first step should be no longer than about 1/L.
             None measures L, the largest curvature of g at the start. a begins at 1.
         outer_lr, outer: another way for x to move.
         batch: the rows of g and of f in a step; None is all rows, as in the paper.

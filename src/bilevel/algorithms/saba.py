@@ -1,4 +1,4 @@
-"""SABA: SOBA with a memory of every row, and so without noise in the end."""
+"""SABA: SOBA with a memory of every row, so that its noise vanishes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _directions(
 class SABA(SingleLoop):
     """SOBA whose five quantities are SAGA's estimates, with constant steps.
 
-    Of each block of rows the last value of every quantity q is kept, and with block i drawn
+    For each block of rows the last value of every quantity q is kept, and with block i drawn
 
         q(now) ≈ q_i(now) − q_i(kept) + Σ_j w_j q_j(kept),
 
@@ -75,7 +75,7 @@ class SABA(SingleLoop):
         outer_lr: γ.
         batch: rows of a block. The tables hold a row of 2 dim y + dim x numbers for each block of
             the inner rows, and dim y + dim x for each of the outer rows.
-        inner: how y and v move, in the place of `inner_lr`: `bilevel.updates.ImplicitDescent(ρ)` is
+        inner: how y and v move, in place of `inner_lr`: `bilevel.updates.ImplicitDescent(ρ)` is
             stable for every penalty that the model knows.
 
     Example:

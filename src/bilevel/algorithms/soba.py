@@ -41,14 +41,14 @@ class SOBA(SingleLoop):
         y ← y − ρ ∇y g(x, y; S),  v ← v − ρ (∇²y g(x, y; S) v − ∇y f(x, y; T)),
         x ← x − γ (∇x f(x, y; T) − ∇x∇y g(x, y; S) v)
 
-    v is always warm-started, so that no series is cut off. With all rows and small constant
-    steps it goes to the solution; on batches ρ and γ must fall as 1/√k.
+    v is always warm-started, so no series is cut off. With all rows and small constant steps it
+    converges to the solution; on batches ρ and γ must fall as 1/√k.
 
     Args:
         inner_lr: ρ, for y and v, at most 1/L; or a schedule.
         outer_lr: γ, or a schedule.
         batch: |S| = |T|; None is all rows.
-        inner: how y and v move, in the place of `inner_lr`: `bilevel.updates.ImplicitDescent(ρ)` is
+        inner: how y and v move, in place of `inner_lr`: `bilevel.updates.ImplicitDescent(ρ)` is
             stable for every penalty that the model knows.
 
     Example:

@@ -1,4 +1,4 @@
-"""SPABA: PAGE on the three equations: a coin decides when all rows are looked at."""
+"""SPABA: PAGE on the three equations: a coin decides when all rows are used."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class SPABA(SingleLoop):
         with probability p:  d = (D_y, D_v, D_x) on all rows;   else, on one batch B for both,
         d ← d + D_B(x, y, v) − D_B(x′, y′, v′);   y ← y − ρ d_y,  v ← v − ρ d_v,  x ← x − γ d_x
 
-    with x′, y′, v′ of the step before.
+    with x′, y′, v′ of the previous step.
 
     Args:
         inner_lr: ρ, for y and v, at most 1/L.
         outer_lr: γ, by default 0.1.
         batch: |B| = b, of the rows of g and of f; None is all rows.
-        probability: p; None is b/(b + n), with n rows of g, so that both kinds of step cost the
-            same in the mean.
+        probability: p; None means b/(b + n), with n rows of g, so that both kinds of step cost
+            the same on average.
 
     Example:
         >>> import torch, bilevel

@@ -35,7 +35,7 @@ class SRBA(SingleLoop):
         each q-th step:  d = (D_y, D_v, D_x) on all rows;   else, on one batch B for both points,
         d ← d + D_B(x, y, v) − D_B(x′, y′, v′);   y ← y − ρ d_y,  v ← v − ρ d_v,  x ← x − γ d_x
 
-    with x′, y′, v′ of the step before. Without tables, and near optimal for finite sums.
+    with x′, y′, v′ of the previous step. It needs no tables, and is near optimal for finite sums.
 
     Args:
         inner_lr: ρ, for y and v, at most 1/L.

@@ -88,8 +88,8 @@ class StocBiO(DoubleLoop):
     def parts(self, k: int) -> Parts:
         S = BatchSizes.of(self.batch)
         # Algorithm 2, line 3, y_k^0 = y_{k−1}^D, is `DoubleLoop.step`; lines 4 to 12 can be read on
-        # one screen in `oracles.plans.Implicit`. Here is of what they are made.
-        # Lines 4 to 7: D steps y ← y − α ∇y G(x, y; S_t), each on a batch of its own.
+        # one screen in `oracles.plans.Implicit`. Here are their parts.
+        # Lines 4 to 7: D steps y ← y − α ∇y G(x, y; S_t), each on its own batch.
         steps = at(self.inner_steps, k)
         inner = self.inner or SGD(steps, _at(self.inner_lr, k), S.inner)
         # Lines 9 and 10, with Algorithm 3: v_Q = η Σ_q Π_j (I − η ∇²y G(x, y; B_j)) v_0, where
@@ -101,5 +101,5 @@ class StocBiO(DoubleLoop):
 
 
 def _at(lr: float | Schedule | Measured, k: int) -> float | Measured:
-    # A schedule goes by k here, not by t: one α for all D steps of an outer step.
+    # A schedule depends on k here, not on t: one α for all D steps of an outer step.
     return lr if isinstance(lr, Measured) else at(lr, k)

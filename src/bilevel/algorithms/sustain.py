@@ -1,4 +1,4 @@
-"""SUSTAIN: momentum that corrects itself, with a randomly truncated series."""
+"""SUSTAIN: self-correcting momentum, with a randomly truncated series."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SUSTAIN(SingleLoop):
         d_x ← h(x, y; B, p) + (1 − η) (d_x − h(x′, y′; B, p)),   x ← x − γ d_x
         h = ∇x f − ∇x∇y g · Q τ Π_{i=1..p} (I − τ ∇²y g(B_i)) ∇y f,  p uniform on {0, ..., Q − 1}
 
-    where x′, y′ are those of the step before, and p and all batches are the same for both points.
+    where x′, y′ are those of the previous step, and p and all batches are the same for both points.
 
     Args:
         inner_lr: ρ, or a schedule; of the order k^(−1/3).
@@ -80,7 +80,7 @@ class SUSTAIN(SingleLoop):
 
     @property
     def samples(self) -> bool:
-        return True  # where the series ends is chance, on all rows too
+        return True  # where the series ends is random, even on all rows
 
     def updates(self) -> Mapping[str, Update]:
         return {"y": Descent(self.inner_lr), "x": self.moves_x(decaying(0.1, 1 / 3))}

@@ -58,7 +58,7 @@ class TTSA(DoubleLoop):
 
     def parts(self, k: int) -> Parts:
         sizes = BatchSizes.of(self.batch)
-        # One inner step, whose rate goes by the outer step k: y and x share one clock.
+        # One inner step, whose rate depends on the outer step k: y and x share one clock.
         inner = SGD(1, at(self.inner_lr, k), sizes.inner)
         v = RandomTruncation(self.neumann_terms, self.neumann_lr, sizes.hessian)
         return Parts(inner, AID(v, sizes), self.moves_x(_OWN))

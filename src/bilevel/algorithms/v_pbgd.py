@@ -35,8 +35,8 @@ class VPBGD(SingleLoop):
         y ← y − α min(1/λ, 1) (∇y f(x, y; R) + λ ∇y g(x, y; S)),
         x ← x − γ (∇x f(x, y; R) + λ (∇x g(x, y; S) − ∇x g(x, z; S)))
 
-    As in the paper both steps are of the order 1/λ, which here is in γ. The inner problem
-    need not be strongly convex: a Polyak-Łojasiewicz inequality will do.
+    As in the paper both steps are of order 1/λ, which here is part of γ. The inner problem
+    need not be strongly convex: a Polyak-Łojasiewicz inequality suffices.
 
     Args:
         multiplier: λ, or a schedule k -> λ_k that grows.
@@ -81,7 +81,7 @@ class VPBGD(SingleLoop):
         penalty, lr = self._penalty(k), positive("inner_lr", at(self.inner_lr, k))
         batches = streams.batches("inner", self.batch, self._steps(k))
         z = do(Descend(x, state.points["z"], [Step(rows, lr) for rows in batches]), oracle)
-        # One batch for y and z: the noise of their difference would else be λ times as large.
+        # One batch for y and z: otherwise the noise of their difference would be λ times as large.
         S = streams.rows("cross", self.batch)
         f_x, f_y = oracle.outer(x, y, streams.rows("outer", self.batch)).gradient()
         here = oracle.inner(x, y, S)

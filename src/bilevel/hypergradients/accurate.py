@@ -1,4 +1,4 @@
-"""Implicit differentiation that goes on until the hypergradient is accurate."""
+"""Implicit differentiation that continues until the hypergradient is accurate."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from bilevel.solvers.linear.inner_hessian import InnerHessian
 from bilevel.solvers.linear.settled_cg import SettledCG
 
 _CG_STEPS = 1000
-_TINY = 1e-30  # in the place of a fall that is zero or negative: no division by it
+_TINY = 1e-30  # replaces a decrease that is zero or negative, by which we cannot divide
 _LAG = 1 / 3
 _SAFETY = 3.0  # a sensitivity measured at another x may have grown since
 
 
 @dataclass(frozen=True)
 class AccurateAID(Differentiation):
-    """AID whose solves end when their share of the error is a given part of the hypergradient.
+    """AID whose solves end when each one's error is a given fraction of the hypergradient.
 
-    The linear solve: conjugate gradients, with the hypergradient h = ∇x f − ∇x∇y g v looked at
-    after 4, 6, 9, 14, ... steps, until two looks differ by at most half of `accuracy` times ‖h‖.
+    The linear solve: conjugate gradients, with the hypergradient h = ∇x f − ∇x∇y g v computed
+    after 4, 6, 9, 14, ... steps, until two in a row differ by at most half of `accuracy` times ‖h‖.
 
-    The inner solve: in rounds, each of which the inner solver ends by itself; after each, h is
-    computed. If a round took ‖∇y g‖ from e to e' and h to h', what is left is about
+    The inner solve: in rounds, each ended by the inner solver itself; after each, h is
+    computed. If a round took ‖∇y g‖ from e to e' and h to h', the remaining error is about
     ‖h' − h‖ e'/(e − e'), and this too must be at most half of `accuracy` times ‖h'‖. The ratio
-    ‖h' − h‖/(e − e') comes back as `measured["sensitivity"]`. Where it is given, a single round
+    ‖h' − h‖/(e − e') is returned as `measured["sensitivity"]`. If it is given, a single round
     may do: one after which three times the sensitivity times e' is small enough.
 
-    Both are estimates from differences, not bounds, and directions of little curvature can deceive
+    Both are estimates from differences, not bounds, and directions of little curvature can mislead
     them. `bilevel.certify` gives bounds.
 
     Args:
-        accuracy: the relative error of the hypergradient to stop at.
-        solver: a linear solver, in place of CG that watches the hypergradient.
+        accuracy: the relative error of the hypergradient at which to stop.
+        solver: a linear solver to replace the CG that watches the hypergradient.
         preconditioner: for that CG; by default the oracle's, if it has one.
-        rounds: at most; 1 takes what the inner solver gives, with no check.
-        sensitivity: as measured before, at a point near by; None takes what the last outer step
-            has found.
+        rounds: the maximum; 1 accepts what the inner solver gives, without a check.
+        sensitivity: as measured before, at a nearby point; None uses what the last outer step
+            found.
         measure_every: outer steps from one measurement of the sensitivity to the next.
 
     Example:
@@ -74,7 +74,7 @@ class AccurateAID(Differentiation):
         positive_integer("measure_every", self.measure_every)
         if self.sensitivity is not None:
             non_negative("sensitivity", self.sensitivity)
-        CG(preconditioner=self.preconditioner)  # which checks it
+        CG(preconditioner=self.preconditioner)  # checks it
         if self.solver is not None:
             instance("solver", self.solver, LinearSolver, "bilevel.linear.CG(steps=20)")
 
@@ -99,7 +99,7 @@ class AccurateAID(Differentiation):
             # From where the last round ended, with its memory: rounds are one solve with looks.
             here = stand._replace(y=found.inner.y, memory=found.inner.memory)
             solved = here.solve(inner, oracle, streams)
-            if solved.steps == 0:  # as near to y* as the solver can come
+            if solved.steps == 0:  # as near to y* as the solver can get
                 return found
             before, found = found, self.at(oracle, x, solved, found.linear.v, streams)
             change, fall = norm(found.value - before.value), _fall(before.inner, found.inner)
@@ -117,13 +117,13 @@ class AccurateAID(Differentiation):
         return found
 
     def _sensitivity(self, stand: Stand, step: int) -> float | None:
-        """What was measured before, except where it is time to measure again."""
+        """What was measured before, unless it is time to measure again."""
         if self.sensitivity is not None or step % self.measure_every == 0:
             return self.sensitivity
         return stand.measured.get("sensitivity")
 
     def _is_enough(self, found: Estimate, sensitivity: float | None) -> bool:
-        """Whether what was measured before tells that one round will do."""
+        """Whether, by what was measured before, one round will do."""
         e = found.inner.gradient_norm
         if sensitivity is None or e is None:
             return False
@@ -143,7 +143,7 @@ class AccurateAID(Differentiation):
 
 
 def _fall(before: InnerSolution, after: InnerSolution) -> float:
-    """By how much a round lowered ‖∇y g‖, where the solver tells; else as if to zero, from 1."""
+    """By how much a round lowered ‖∇y g‖ if the solver reports it; else as if from 1 to zero."""
     if before.gradient_norm is None or after.gradient_norm is None:
         return 1.0
     return max(before.gradient_norm - after.gradient_norm, _TINY)

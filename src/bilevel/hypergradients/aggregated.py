@@ -21,7 +21,7 @@ from bilevel.solvers.linear.base import LinearSolution, LinearStatus
 class Aggregated(Differentiation):
     """∂f(x, y^D(x))/∂x through y ← y − (a_t s ∇y f(x, y) + (1 − a_t) α ∇y g(x, y)), a_t = a c^t.
 
-    Among several inner solutions, the part along f goes to the one that f likes best; the part
+    Among several inner solutions, the part along f leads to the one with the lowest f; the part
     along g vanishes there. The second derivatives of f are differences of its gradients.
 
     Args:
@@ -65,7 +65,7 @@ class Aggregated(Differentiation):
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
         steps = inner.price()
         D = steps.gc_g or 0
-        # Forward ∇y f at each step; back two differences for each, of both partial gradients.
+        # Forward, ∇y f at each step; backward, two differences per step, of both partial gradients.
         return steps + Cost(gc_f=2 + 6 * D, jv=D, hv=D)
 
     def estimate(
@@ -83,7 +83,7 @@ class Aggregated(Differentiation):
             y = y.sub(f_y, alpha=a * self.lr).sub(g_y, alpha=(1 - a) * alpha)
         h, r = oracle.outer(x, y).gradient()
         total = torch.zeros_like(r)
-        # As in Proposition 2, from the last step back: r is the product so far, applied to ∇y f.
+        # As in Proposition 2, from the last step backwards: r is the product so far, times ∇y f.
         for t, (rows, alpha) in reversed(list(enumerate(steps))):
             a = self.weight * self.decay**t
             of_f, of_g = a * self.lr, (1 - a) * alpha

@@ -25,7 +25,7 @@ class AID(Differentiation):
     Args:
         solver: how v is found: any solver of `bilevel.linear`.
         batch: rows of the outer gradient (role outer) and of the cross product (role cross);
-            by default all. The rows of the Hessians are the solver's own matter.
+            by default all. The solver chooses the rows of the Hessians.
 
     Example:
         >>> import torch, bilevel
@@ -57,8 +57,8 @@ class AID(Differentiation):
     def estimate(
         self, oracle: Oracle, stand: Stand, inner: InnerSolver, streams: Streams
     ) -> Estimate:
-        # Where all batches can be drawn beforehand (Algorithm 2, lines 5 and 8), the whole estimate
-        # is one plan, which an oracle may do without coming back to Python between the steps.
+        # If all batches can be drawn beforehand (Algorithm 2, lines 5 and 8), the whole estimate is
+        # one plan, which an oracle may carry out without returning to Python between the steps.
         if isinstance(inner, GradientSteps) and isinstance(self.solver, SeriesSolver):
             series = self._series(self.solver, oracle, stand, streams)
             if series is not None:
@@ -80,7 +80,7 @@ class AID(Differentiation):
     def _series(
         self, solver: SeriesSolver, oracle: Oracle, stand: Stand, streams: Streams
     ) -> Series | None:
-        """None for one on all rows, whose products share a linearisation."""
+        """The series; None for one on all rows, whose products share a linearisation."""
         if streams.available("hessian") is None or streams.size("hessian", solver.batch) is None:
             return None
         plan = solver.plan(streams, lambda m: m.at(oracle, stand.x, stand.y, streams))
@@ -95,8 +95,8 @@ class AID(Differentiation):
         rows = streams.rows("outer", self.batch.outer)
         outer_x, outer_y = oracle.outer(x, inner.y, rows).gradient()
         hessian = InnerHessian(oracle, x, inner.y, streams)
-        # From v where the loop is warm-started, else from zero.
+        # From v if the loop is warm-started, else from zero.
         linear = self.solver.solve(hessian, outer_y, v)
-        # Proposition 1, with the y and v that were found in the place of y* and v*.
+        # Proposition 1, with the y and v that were found in place of y* and v*.
         covector = outer_x - hessian.cross(linear.v, self.batch.cross)
         return Estimate(oracle.pull(x, covector), inner, linear)

@@ -23,9 +23,9 @@ class Stand(NamedTuple):
 
     Args:
         x, y: the point.
-        v: where the linear solve starts; None is zero.
+        v: where the linear solve starts; None means zero.
         memory: what the last inner solve remembered.
-        measured: numbers by name that earlier estimates have found.
+        measured: numbers found by earlier estimates, by name.
     """
 
     x: Tensor
@@ -35,21 +35,21 @@ class Stand(NamedTuple):
     measured: Mapping[str, float] = _NOTHING
 
     def solve(self, inner: InnerSolver, oracle: Oracle, streams: Streams) -> InnerSolution:
-        """The inner problem, from here."""
+        """Solve the inner problem, starting here."""
         # A copy: the memory belongs to a state, which no solve may change.
         return inner.go_on(oracle, self.x, self.y, streams, dict(self.memory))
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimate of ∇Φ(x), with the solves that it rests on.
+    """An estimate of ∇Φ(x), with the solves it rests on.
 
     Args:
         value: the hypergradient, flat.
         inner: y and how it was found.
-        linear: v and how it was found. ITD solves no system: its v is the one that its
-            backward pass implies.
-        measured: numbers by name that the next outer step may build on.
+        linear: v and how it was found. ITD solves no system: its v is the one implied by its
+            backward pass.
+        measured: numbers on which the next outer step may build, by name.
     """
 
     value: Tensor
@@ -65,16 +65,16 @@ class Differentiation(ABC):
     def estimate(
         self, oracle: Oracle, stand: Stand, inner: InnerSolver, streams: Streams
     ) -> Estimate:
-        """Solve the inner problem and the linear system from where we stand; estimate ∇Φ(x)."""
+        """Solve the inner problem and the linear system from the given start; estimate ∇Φ(x)."""
 
     @abstractmethod
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
         """What an estimate costs, with the linear solve from the last v (warm) or from zero."""
 
     def check(self, inner: InnerSolver) -> None:  # noqa: B027  # most take any solver
-        """Raise if it cannot differentiate this solver's answer."""
+        """Raise if it cannot differentiate what this solver returns."""
 
     @property
     def samples(self) -> bool:
-        """Whether it draws batches of its own, so that its answer has noise."""
+        """Whether it draws its own batches, so that its answer is noisy."""
         return False

@@ -27,14 +27,14 @@ class CentralValue(Differentiation):
         ∇x ℓ_w(x) = ∇x g(x, y_w) + w ∇x f(x, y_w)
 
     c_j are the coefficients of the central difference of order p, and y_w takes the inner solver's
-    steps on g + w f, from y − w v. The estimate is wrong by the order of ν^p: for p = 2 it costs
-    what `ValueFunction` does, which is the forward difference with ν = 1/λ.
+    steps on g + w f, from y − w v. The error is of order ν^p: for p = 2 it costs as much as
+    `ValueFunction`, which is the forward difference with ν = 1/λ.
 
     Args:
-        nu: ν; g + wf must be convex for |w| ≤ pν/2, so below the strong convexity of g where f is
-            not convex.
+        nu: ν; g + wf must be convex for |w| ≤ pν/2, so if f is not convex, ν must stay below the
+            strong convexity of g.
         order: p, even.
-        batch: the rows of f, for each step; None is all rows.
+        batch: the rows of f for each step; None means all rows.
 
     Example:
         >>> import torch, bilevel
@@ -83,13 +83,13 @@ class CentralValue(Differentiation):
         covectors, tilts, middle = list[Tensor](), torch.zeros_like(y), y
         for j, c in enumerate(central(self.order), 1):
             w = j * self.nu
-            # y_w ≈ y − w v: each copy goes on from about where it was in the last outer step.
+            # y_w ≈ y − w v: each copy continues from about where the last outer step left it.
             plus = tilted.solve(oracle, y.sub(v, alpha=w), w)
             minus = tilted.solve(oracle, y.add(v, alpha=w), -w)
             for sign, there in ((1, plus), (-1, minus)):
                 g_x = oracle.inner(x, there, rows).gradient_x()
                 f_x, _ = oracle.outer(x, there, rows_f).gradient()
-                # ∇x ℓ_w: the step −w counts with the other sign, so that w f enters with +|w|.
+                # ∇x ℓ_w: the step −w has the opposite sign, so w f enters with +|w|.
                 covectors.append((sign * c / self.nu) * g_x + (c * j) * f_x)
             tilts = tilts + (c / self.nu) * (minus - plus)
             middle = (plus + minus) / 2 if j == 1 else middle
@@ -97,7 +97,7 @@ class CentralValue(Differentiation):
         # Σ c_j (y_{−jν} − y_{jν})/ν tends to (∇²y g)⁻¹ ∇y f, which is the v of implicit methods.
         linear = LinearSolution(tilts, LinearStatus.STEP_LIMIT, T, None)
         inner_solution = InnerSolution(middle, InnerStatus.STEP_LIMIT, T)
-        # Of x, or of features: summed before the one pull.
+        # Covectors of x, or of features: summed before the single pull.
         covector = torch.stack(covectors).sum(0)
         return Estimate(oracle.pull(x, covector), inner_solution, linear)
 

@@ -1,4 +1,4 @@
-"""Any hypergradient, with differences of gradients in the place of second derivatives."""
+"""Any hypergradient, with differences of gradients in place of second derivatives."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class FiniteDifferences(Differentiation):
 
     For inner losses that can be differentiated only once, such as those with fused kernels. With
     `AID(bilevel.linear.Identity(ξ))` it is the estimate of DARTS: three gradients, no product. Both
-    sides of a difference have the same rows and draws. What a loss detaches moves with y all the
-    same: differences see its slope, where exact products do not.
+    sides of a difference use the same rows and draws. What a loss detaches still moves with y:
+    differences see its slope, whereas exact products do not.
 
     Args:
         method: what asks for the products, such as `bilevel.AID(bilevel.linear.CG(10))`.

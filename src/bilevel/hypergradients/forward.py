@@ -1,4 +1,4 @@
-"""The hypergradient along random directions of x: forward over the inner steps, or by trying."""
+"""The hypergradient along random directions of x: in forward mode, or by perturbing x."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from bilevel.solvers.linear.base import LinearSolution, LinearStatus
 
 @dataclass(frozen=True)
 class Forward(Differentiation):
-    """∇x f + E[u ⟨∂_u y^D, ∇y f⟩] over random signs u, ∂_u y^D carried along the D inner steps.
+    """∇x f + E[u ⟨∂_u y^D, ∇y f⟩] over random signs u, ∂_u y^D propagated along D inner steps.
 
         s ← s − α (∇²y g(x, y) s + ∂/∂ε ∇y g(x + εu, y)),   y ← y − α ∇y g(x, y)
 
-    Without bias for the derivative of f(x, y^D(x)), whatever the number of directions; the memory
-    does not grow with D, and nothing goes back. The last term is a central difference.
+    An unbiased estimate of the derivative of f(x, y^D(x)) for any number of directions; memory
+    does not grow with D, and there is no backward pass. The last term is a central difference.
 
     Args:
-        directions: how many u are averaged; the noise falls as one over its root, and is of the
-            size of √(dim x) of the gradient for one.
+        directions: how many u are averaged; the noise falls as one over its square root, and for
+            one direction is about √(dim x) times as large as the gradient.
 
     Example:
         >>> import torch, bilevel
@@ -53,7 +53,7 @@ class Forward(Differentiation):
 
     @property
     def samples(self) -> bool:
-        return True  # of the directions of x
+        return True  # the directions of x
 
     def check(self, inner: InnerSolver) -> None:
         if not isinstance(inner, GradientSteps):
@@ -89,10 +89,10 @@ class Forward(Differentiation):
 
 @dataclass(frozen=True)
 class EvolutionStrategy(Differentiation):
-    """∇x f + (1/Q) Σ_u u ⟨(y(x + μu) − y(x))/μ, ∇y f⟩: the inner solver is tried as it is.
+    """∇x f + (1/Q) Σ_u u ⟨(y(x + μu) − y(x))/μ, ∇y f⟩: the inner solver is run at perturbed x.
 
-    Only gradients of g by y, and any inner solver: from the same start, on the same rows. u are
-    standard normal; the bias is of the order of μ.
+    Needs only ∇y g and works with any inner solver, run from the same start on the same rows. u is
+    standard normal; the bias is of order μ.
 
     Args:
         directions: Q.
@@ -140,7 +140,7 @@ class EvolutionStrategy(Differentiation):
         pairs = []
         for u in oracle.streams(k).normal(self.directions, len(x)).to(x):
             there = stand._replace(x=x.add(u, alpha=self.size))
-            # Streams of the same step from their beginning: the same rows for all.
+            # The streams of this step, restarted: the same rows for all.
             tried = there.solve(inner, oracle, oracle.streams(k))
             pairs.append((u, (tried.y - found.y) / self.size))
         return _along(oracle, x, found, pairs)
@@ -158,6 +158,6 @@ def _along(
     value = oracle.pull(x, f_x)
     for u, tangent in pairs:
         value = value + u * (tangent @ f_y / len(pairs))
-    # No linear system is solved, and no v implied: the next step has none to start from.
+    # No linear system is solved and no v implied: the next step has none to start from.
     none = LinearSolution(torch.zeros_like(f_y), LinearStatus.STEP_LIMIT, len(pairs), None)
     return Estimate(value, solution, none)

@@ -24,7 +24,7 @@ from bilevel.solvers.updates.base import Look, Memory
 from bilevel.solvers.updates.descent import Descent
 
 _MUCH = 0.1  # of ∇y f: a sweep that leaves more than this was too short
-_ENOUGH = "256MB"  # for small networks on one of today's machines
+_ENOUGH = "256MB"  # for small networks on a current machine
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ class ITD(Differentiation):
     the steps are kept as far as `memory` allows; the other steps are run again from stored
     iterates, on the same rows and with the same random draws.
 
-    What the sweep leaves, ‖Π_{j=1..D−1} (I − α ∇²y g) ∇y f‖, is reported as the residual of the
-    linear solve that it stands for; where that is more than a tenth of ‖∇y f‖ the solve is
+    The remainder of the sweep, ‖Π_{j=1..D−1} (I − α ∇²y g) ∇y f‖, is reported as the residual of
+    the linear solve that it amounts to; if that exceeds a tenth of ‖∇y f‖ the solve is
     "too_short": D is too small for this α and this conditioning.
 
     Args:
-        truncate: how many steps are differentiated, the last ones; None is all of them, and 0
-            leaves ∇x f alone: the first-order method.
+        truncate: how many steps, counted from the last, are differentiated; None means all of
+            them, and 0 leaves only ∇x f: the first-order method.
         checkpoint: n stores only every n-th iterate and recomputes the others, one stretch at a
             time: less memory for up to D more gradients. None stores what `memory` allows.
         start: whether y^0 depends on x: `GivenStart()`, or `LearnedStart()`, which adds
@@ -51,7 +51,7 @@ class ITD(Differentiation):
             the start is cut.
         memory: how much the kept graphs may take, such as "256MB", or how many are kept at a time:
             1 keeps D vectors and one graph.
-        batch: the rows of f; None is all rows.
+        batch: the rows of f; None means all rows.
 
     Reference: the paper, Proposition 2 and Algorithm 1 (ITD). Truncation: Shaban, Cheng, Hatch
     & Boots, "Truncated back-propagation for bilevel optimization", AISTATS 2019.
@@ -91,7 +91,7 @@ class ITD(Differentiation):
         steps = inner.price()
         D = steps.gc_g or 0
         T = D if self.truncate is None else min(D, self.truncate)
-        # The Hessian of the first step is the start's to ask for.
+        # Only the start may ask for the Hessian of the first step.
         hv = T if self.start.needs_last and T == D else max(0, T - 1)
         recomputes = self.checkpoint is not None or self.memory != _ENOUGH
         again = Cost(gc_g=None if recomputes else 0)
@@ -103,10 +103,10 @@ class ITD(Differentiation):
         self.check(inner)
         if isinstance(inner, Steps) or oracle.linear_bytes is not None:
             return self._through_moves(oracle, stand, inner, streams)
-        # A closed form has no graphs to keep, and may do many steps at once.
+        # A closed form has no graphs to keep, and may take many steps at once.
         assert isinstance(inner, GradientSteps)
         x, steps = stand.x, inner.plan(oracle, stand.x, stand.y, streams)
-        # Steps before `first` are taken but not differentiated: no iterate of theirs is stored.
+        # Steps before `first` are taken but not differentiated: their iterates are not stored.
         first = 0 if self.truncate is None else max(0, len(steps) - self.truncate)
         y_D, stretches = self._descend(oracle, x, stand.y, steps, first)
 
@@ -119,8 +119,8 @@ class ITD(Differentiation):
             if start > first:
                 sweep = do(Retrace(x, path, steps[start:end], sweep), oracle)
                 continue
-            # The first differentiated step is apart: Proposition 2 has D cross products, but D − 1
-            # Hessian products. One more is needed only where the start depends on x.
+            # The first differentiated step is special: Proposition 2 has D cross products, but
+            # D − 1 Hessian products. One more is needed only if the start depends on x.
             sweep = do(Retrace(x, path[1:], steps[start + 1 : end], sweep), oracle)
             around = oracle.linearize(x, path[0], steps[first].rows)
             sweep, last = _step_back(around, sweep, steps[first].lr)
@@ -148,11 +148,11 @@ class ITD(Differentiation):
         whole = norm(r)
         total, of_memory, of_x = torch.zeros_like(r), dict[str, Tensor](), list[Tensor]()
         for step, around in walk.back():
-            # Covectors of the point and of the memory go back together: momentum links the steps.
+            # Covectors of point and memory are propagated together: momentum links the steps.
             back = step.transpose(r, of_memory)
-            # For plain descent minus the gradient's is α r, and the total is the v of AID.
+            # For plain descent, minus the gradient's covector is α r, and the total is AID's v.
             total.sub_(back.gradient, alpha=back.scale)
-            if back.of_x is not None:  # a vector of x already, which nothing pulls
+            if back.of_x is not None:  # already a vector of x: not pulled
                 of_x.append(back.of_x)
             if step.t > first or (first == 0 and self.start.needs_last):
                 hvp, cross = around.both(back.gradient)
@@ -162,15 +162,15 @@ class ITD(Differentiation):
                 h = h.add(around.cross(back.gradient), alpha=back.scale)
         if first == 0:
             h = self.start.add_covector(oracle, x, h, lambda: r)
-        # With momentum a part of the remainder is in the memory's covectors.
+        # With momentum, part of the remainder is in the memory's covectors.
         linear = self._linear(total, len(moves) - first, None if of_memory else norm(r), whole)
         return Estimate(sum(of_x, start=oracle.pull(x, h)), found, linear)
 
     def _linear(
         self, total: Tensor, terms: int, remainder: float | None, whole: float
     ) -> LinearSolution:
-        """The linear solve that a sweep stands for, with what is left of its right-hand side."""
-        # Where steps are cut on purpose, or the start takes the remainder, none of it is a fault.
+        """The linear solve that a sweep amounts to, with what is left of its right-hand side."""
+        # If steps are cut on purpose, or the start takes the remainder, it is not an error.
         asked = self.truncate is not None or self.start.needs_last
         short = remainder is not None and not asked and remainder > _MUCH * whole
         status = LinearStatus.TOO_SHORT if short else LinearStatus.STEP_LIMIT
@@ -179,7 +179,7 @@ class ITD(Differentiation):
     def _descend(
         self, oracle: Oracle, x: Tensor, y: Tensor, steps: list[Step], first: int
     ) -> tuple[Tensor, Iterator[tuple[int, int, Tensor]]]:
-        """y^D, and stretches of steps, the last first: from where to where, and their y^t."""
+        """y^D, and stretches of steps, last first: where each begins and ends, and its y^t."""
         if first:
             y = do(Descend(x, y, steps[:first]), oracle)
         if self.checkpoint is None:
@@ -188,7 +188,7 @@ class ITD(Differentiation):
             # A copy: a view of the last row would keep the whole path alive in the state.
             return path[-1].clone(), iter(whole)
         kept = []
-        # D/n vectors are kept, and n more while a stretch is retraced: n = √D needs the least room.
+        # D/n vectors are kept, and n more while a stretch is retraced: n = √D needs least memory.
         for start in range(first, len(steps), self.checkpoint):
             kept.append((start, y))
             y = do(Descend(x, y, steps[start : start + self.checkpoint]), oracle)
@@ -207,7 +207,7 @@ class ITD(Differentiation):
 
 
 def _step_back(around: Linear, sweep: Sweep, alpha: float) -> tuple[Sweep, Callable[[], Tensor]]:
-    """Over the first step, where the Hessian's product is the start's to ask for."""
+    """Back over the first step, where only the start may ask for the Hessian's product."""
     r, total, covector = sweep
     after = Sweep(r, total.add(r, alpha=alpha), covector.sub(around.cross(r), alpha=alpha))
     return after, lambda: r.sub(around.hvp(r), alpha=alpha)
@@ -216,7 +216,7 @@ def _step_back(around: Linear, sweep: Sweep, alpha: float) -> tuple[Sweep, Calla
 def _planned(
     oracle: Oracle, stand: Stand, inner: InnerSolver, streams: Streams
 ) -> tuple[Memory, list[Move], Callable[..., InnerSolution]]:
-    """The steps, what they remember at first, and how to report where they have led."""
+    """The steps, their initial memory, and how to report where they have led."""
     if isinstance(inner, Steps):
         known, moves = inner.plan(stand.x, stand.y, streams, dict(stand.memory))
         return known, moves, inner.solution

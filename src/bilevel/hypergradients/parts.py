@@ -1,4 +1,4 @@
-"""A hypergradient from parts of the rows, where each row has inner variables of its own."""
+"""A hypergradient from parts of the rows, where each row has its own inner variables."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def estimate_in_parts(
 ) -> Estimate:
     """∇Φ as the mean of the parts' estimates, weighted by their rows.
 
-    Exact where rows are tasks: g is a sum and f a mean over them, and the solves of a part leave
-    the variables of other tasks as they are. A solver with a memory would move them all the same,
-    by the momentum of the last outer step: it is refused. How the solves ended is reported for the
+    Exact if rows are tasks: g is a sum and f a mean over them, and the solves of a part leave
+    the variables of other tasks as they are. A solver with a memory would still move these, by
+    the momentum of the last outer step, so it is refused. How the solves ended is reported for the
     last part only.
     """
     if len(parts) == 1:
@@ -42,7 +42,7 @@ def estimate_in_parts(
                 f"{type(inner).__name__} remembers from one outer step to the next, which chunks "
                 "of tasks cannot share: leave chunk out of Tasks, or use keep=False"
             )
-        # The next part starts from here: it changes the variables of its own tasks only.
+        # The next part starts from here: it changes only the variables of its own tasks.
         y = found.inner.y
         value.add_(found.value, alpha=share)
         total_v = found.linear.v * share + (total_v if v is None else 0)

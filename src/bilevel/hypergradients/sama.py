@@ -19,18 +19,18 @@ from bilevel.solvers.linear.base import LinearSolution, LinearStatus
 class SAMA(Differentiation):
     """∇x f − ∇x∇y g(x, y) u with u = −(∂step/∂gradient)' ∇y f, of the last inner step.
 
-    The inverse Hessian is taken for a multiple of the identity, but for what the optimiser makes of
-    a gradient: with `Descent(α)`, u = α ∇y f, which is the estimate of DARTS; with `Adam`, u has
+    The inverse Hessian is replaced by the derivative of the optimiser's step with respect to its
+    gradient: with `Descent(α)`, u = α ∇y f, which is the estimate of DARTS; with `Adam`, u has
     the derivative of its step, elementwise. The product is a central difference of two gradients
-    by x, on the rows and with the draws of the last step. Three gradients beside the inner steps,
-    and no second derivative. What is taken for the identity is a bias that stays.
+    in x, on the rows and with the draws of the last step. This takes three gradients besides the
+    inner steps, and no second derivative; replacing the Hessian leaves a lasting bias.
 
     The derivative of Adam's step is that of `bilevel.updates.Adam`, with its bias correction; the
     width of the difference is that of `bilevel.hypergradients.FiniteDifferences`. The authors' code
-    has neither, and moves y, too.
+    has neither, and also moves y.
 
     Args:
-        batch: the rows of f; None is all rows.
+        batch: the rows of f; None means all rows.
 
     Example:
         >>> import torch, bilevel

@@ -1,4 +1,4 @@
-"""The inverse Hessian that the inner L-BFGS has learned, used once more."""
+"""The inverse Hessian that the inner L-BFGS has learned, used again."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from bilevel.solvers.updates.quasi_newton import in_metric
 class SHINE(Differentiation):
     """∇x f − ∇x∇y g v with v = B ∇y f, where B ≈ (∇²y g)⁻¹ is that of the inner L-BFGS.
 
-    The pairs of differences of the inner solve give v by the two loops of L-BFGS, without a
-    product: a bias that stays, unless another solver goes on from that v.
+    The inner solve's pairs of differences give v by the two-loop recursion of L-BFGS, without a
+    product. Its bias remains unless another solver continues from that v.
 
     Args:
-        solver: goes on from v, such as `bilevel.linear.CG(3)`; None takes v as it is.
+        solver: continues from v, such as `bilevel.linear.CG(3)`; None takes v as it is.
 
     Example:
         >>> import torch, bilevel
@@ -69,7 +69,7 @@ class SHINE(Differentiation):
         found = stand.solve(inner, oracle, streams)
         f_x, f_y = oracle.outer(stand.x, found.y).gradient()
         hessian = InnerHessian(oracle, stand.x, found.y, streams)
-        if found.pairs is None or not len(found.pairs[0]):  # no step was taken: the last v serves
+        if found.pairs is None or not len(found.pairs[0]):  # no step was taken: reuse the last v
             v, known = (f_y if stand.v is None else stand.v.clone()), 0
         else:
             v, known = in_metric(*found.pairs, f_y), len(found.pairs[0])

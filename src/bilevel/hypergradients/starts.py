@@ -1,4 +1,4 @@
-"""Where the inner steps start, and what that start owes to x."""
+"""Where the inner steps start, and how that start depends on x."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Start(ABC):
 
 @dataclass(frozen=True)
 class GivenStart(Start):
-    """y^0 is where the loop stands: the last y, or y0."""
+    """y^0 is the loop's current point: the last y, or y0."""
 
     def point(self, oracle: Oracle, x: Tensor, y: Tensor) -> Tensor:
         return y

@@ -1,9 +1,9 @@
 """Back over inner steps of any update, in segments whose graphs fit into memory.
 
-On the way forward the graphs of the last segment are kept, and of each earlier one only where it
-starts. On the way back an earlier segment is run again from there, on the same rows, with the same
-random draws and the buffers of then, with its graphs kept. One graph at a time is the plain sweep
-of Proposition 2: D vectors, not D graphs; all at once is as fast as unrolling by hand.
+In the forward pass the graphs of the last segment are kept, and of each earlier one only its
+start. In the backward pass an earlier segment is run again from there, on the same rows, with the
+same random draws and its original buffers, keeping its graphs. One graph at a time is the plain
+sweep of Proposition 2: D vectors, not D graphs; all at once is as fast as unrolling by hand.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from bilevel.solvers.inner.steps import Move
 from bilevel.solvers.updates.base import Back, Memory
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-# A graph holds what autograd says that it saves, and a quarter more; with it are kept y, its
-# gradient and the result of a product.
+# A graph holds what autograd says it saves, plus a quarter; y, its gradient and the result of a
+# product are kept with it.
 _MORE, _VECTORS = 1.25, 3
 
 
@@ -30,9 +30,9 @@ class Taken:
     """A step as it was taken.
 
     Args:
-        move: what it was to be.
+        move: the step as planned.
         y, memory: before it.
-        gradient: that it went along; None where the way back has no need of it.
+        gradient: the one it followed; None if the backward pass does not need it.
     """
 
     t: int
@@ -46,7 +46,7 @@ class Taken:
         return self.move.update.apply(self.y, gradient, self.memory, self.move.look)
 
     def transpose(self, r: Tensor, of_memory: dict[str, Tensor]) -> Back:
-        """Covectors after the step to those before it."""
+        """Take covectors after the step to those before it."""
         gradient = r if self.gradient is None else self.gradient  # a linear update never looks
         update, look = self.move.update, self.move.look
         if not update.is_linear:
@@ -58,11 +58,11 @@ class Walk:
     """Inner steps, forward and back.
 
     Args:
-        oracle: of their gradients.
+        oracle: gives their gradients.
         x: held fixed.
         moves: the steps.
-        first: steps before this one are taken, but not gone back over.
-        hold: how many graphs are held at a time: a number, or as many as a text allows: "256MB".
+        first: steps before this one are taken, but not differentiated.
+        hold: how many graphs are held at a time: a number, or as many as fit, such as "256MB".
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Walk:
     def forward(self, y: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Where the steps lead."""
         D = len(self._moves)
-        # With closed forms a graph saves nothing; else one must be seen to know how many fit.
+        # With closed forms a graph saves nothing; otherwise one must be built to know how many fit.
         kept_from = D if self._oracle.linear_bytes is None else self._first
         for t, move in enumerate(self._moves):
             taken = Taken(t, move, y, memory, None)
@@ -98,7 +98,7 @@ class Walk:
         return y, memory
 
     def back(self) -> Iterator[tuple[Taken, Linear]]:
-        """The steps with what is linearised around them, the last first."""
+        """The steps with their linearisations, last first."""
         while self._tape or self._starts:
             if not self._tape:
                 self._run_again(self._starts.pop())
@@ -137,8 +137,8 @@ def segment_for(budget: int, D: int, graph: int, state: int) -> int:
     """The longest segment whose graphs, with the states that start the others, fit the budget.
 
     Args:
-        budget, graph, state: in bytes: what there is, and what a graph and a start take.
-        D: how many steps.
+        budget, graph, state: in bytes: what is available, and what a graph and a start take.
+        D: the number of steps.
 
     Example:
         >>> segment_for(budget=100, D=10, graph=20, state=5), segment_for(10**6, 10, 20, 5)
@@ -149,12 +149,12 @@ def segment_for(budget: int, D: int, graph: int, state: int) -> int:
         return k * graph + (D - 1) // k * state
 
     fitting = [k for k in range(1, D + 1) if need(k) <= budget]
-    # Where nothing fits, what needs the least.
+    # If nothing fits, the one that needs the least.
     return max(fitting) if fitting else min(range(1, D + 1), key=need)
 
 
 def in_bytes(text: str) -> int:
-    """A text such as "256MB" or "1.5 GB".
+    """The number of bytes in a text such as "256MB" or "1.5 GB".
 
     Example:
         >>> in_bytes("256MB")

@@ -23,13 +23,13 @@ class Tilted:
     """The steps of an inner solver, to be taken on g tilted by f.
 
     The argmin y_w of g(x, ·) + w f(x, ·) moves away from y*(x) by −w (∇²y g)⁻¹ ∇y f to first order:
-    what first-order methods know of the second derivatives. All weights see the same rows, since
-    the noise of a difference would else be 1/w times as large.
+    this is how first-order methods see second derivatives. All weights use the same rows, since
+    the noise of a difference would otherwise be 1/w times as large.
 
     Args:
         x: the outer variable.
-        steps: rows and rates of the inner solver's plain gradient steps; of another update, rows.
-        outer: rows of f for each step, and one batch more.
+        steps: rows and rates of the inner solver's plain gradient steps; for other updates, rows.
+        outer: rows of f for each step, and one more batch.
         update: what moves y.
     """
 
@@ -42,7 +42,7 @@ class Tilted:
     def of(
         inner: InnerSolver, oracle: Oracle, stand: Stand, streams: Streams, batch: int | None
     ) -> Tilted:
-        """Draws all rows; `batch` is the number of rows of f."""
+        """Draw all rows; `batch` is the number of rows of f."""
         update = None
         if isinstance(inner, GradientSteps):
             steps = inner.plan(oracle, stand.x, stand.y, streams)
@@ -60,7 +60,7 @@ class Tilted:
 
     @property
     def last(self) -> tuple[Rows, Rows]:
-        """The rows of g and of f for the derivatives by x, which all weights share, too."""
+        """The rows of g and of f for the derivatives in x, also shared by all weights."""
         return self.steps[-1].rows, self.outer[-1]
 
     def solve(self, oracle: Oracle, y: Tensor, weight: float) -> Tensor:

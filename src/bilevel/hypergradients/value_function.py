@@ -20,13 +20,13 @@ class ValueFunction(Differentiation):
     """∇Φ(x) ≈ ∇x f(x, p) + λ (∇x g(x, p) − ∇x g(x, y)), with p near argmin f(x, ·)/λ + g(x, ·).
 
     y takes the inner solver's gradient steps on g, and p the same steps on g + f/λ, on the same
-    rows: the noise of the difference would else be λ times as large. p starts from y − v/λ, with v
-    of the last outer step: λ (y − p) tends to (∇²y g)⁻¹ ∇y f, which is the v of implicit methods.
-    The estimate is wrong by the order of 1/λ.
+    rows: otherwise the noise of the difference would be λ times as large. p starts from y − v/λ,
+    with the last outer step's v: λ (y − p) tends to (∇²y g)⁻¹ ∇y f, which is the v of implicit
+    methods. The error is of order 1/λ.
 
     Args:
         multiplier: λ.
-        batch: the rows of f, for each step of p; None is all rows.
+        batch: the rows of f for each step of p; None means all rows.
 
     Example:
         >>> import torch, bilevel
@@ -74,7 +74,7 @@ class ValueFunction(Differentiation):
         f_x, _ = oracle.outer(x, p, rows_f).gradient()
         # A difference of nearly equal vectors: rounding is magnified by λ, while the bias falls as
         # 1/λ. In single precision a λ far above 1/√eps ≈ 3000 makes the estimate worse.
-        # The same masks, and of a stream the same batch, for both: their noise is magnified, too.
+        # The same masks, and for a stream the same batch, for both: their noise too is magnified.
         point = oracle.inner(x, p, rows)
         gap = point.gradient_x() - alike(oracle, point, x, rows)(y).gradient_x()
         value, T = oracle.pull(x, f_x + penalty * gap), len(tilted.steps)

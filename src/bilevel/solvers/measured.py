@@ -1,4 +1,4 @@
-"""A step size that is measured, in the place of a number."""
+"""A step size that is measured instead of given."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bilevel.problem.sampling import Streams
 class Measured:
     """1/(margin · L), with L the largest curvature of g(x, ·) where the solve starts.
 
-    L is measured by Lanczos at each outer step, its error estimate added; solvers that ask for
-    the same measurement in one outer step share it. Steps of 1/L keep clear of 2/L, where gradient
-    descent diverges, also when the curvature changes from one outer step to the next: an
+    L is measured by Lanczos at each outer step, plus its error estimate; solvers that ask for
+    the same measurement in one outer step share it. Steps of 1/L stay clear of 2/L, where gradient
+    descent diverges, even if the curvature changes from one outer step to the next: an
     embedding that is learned can scale its features, and L with them.
 
     Args:
         margin: a safety factor: batches that are not measured may have more curvature.
-        batch: the number of rows to measure on; None is all of them.
+        batch: the number of rows to measure on; None means all of them.
         products: Hessian-vector products; ITD does not differentiate through them.
 
     Example:
@@ -54,13 +54,13 @@ class Measured:
             rows = streams.rows("curvature", self.batch)
             return self.of(oracle.linearize(x, y, rows).hvp, y)
 
-        # By the settings: solvers with equal settings share one measurement.
+        # Keyed by the settings: solvers with equal settings share one measurement.
         return streams.once(self, measure)
 
     def of(self, product: Callable[[Tensor], Tensor], like: Tensor) -> float:
         """The step size for a Hessian, from products with it."""
         found = extreme_eigenvalues(product, like, self.products)
-        # Where g is not convex, the steepest bend may be downwards.
+        # If g is not convex, the largest curvature may be negative.
         L = max(found.largest + found.largest_error, -found.smallest)
         # Flat, or NaN at a point that has diverged: then the step does not matter.
         return 1 / (self.margin * L) if L > 0 else 1.0
@@ -70,7 +70,7 @@ Rate = float | Schedule | Measured
 
 
 def check_rate(name: str, lr: Rate) -> None:
-    """Raise unless it is a positive number, a schedule of them, or measured."""
+    """Raise unless `lr` is a positive number, a schedule of them, or measured."""
     if not isinstance(lr, Measured):
         positive(name, at(lr, 0))
 

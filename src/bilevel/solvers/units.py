@@ -1,8 +1,8 @@
-"""Units of y in which the inner curvature is about one: learned, and looked after.
+"""Units of y in which the inner curvature is about one: learned, and kept up to date.
 
 `learned` gives a factor W with WW' ≈ (∇²y g)⁻¹, for `bilevel.oracles.units.InUnits`; `rate` the
-step 1/L that is left to measure in such units. Both ask a few hundred rows at most, however many
-there are.
+step 1/L that remains to be measured in such units. Both use a few hundred rows at most, however
+many there are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bilevel.solvers.measured import Measured
 _LEAST, _PER_Y = 256, 16  # rows, and rows per entry of y, from which the curvature is learned
 _PRODUCTS = 4  # to measure it again
 _MARGIN = 1.5  # batches that are not measured may have more curvature
-STALE = 4.0  # units are due anew where the curvature in them is off by this factor
+STALE = 4.0  # units are learned anew once the curvature in them is off by this factor
 
 
 def learned(
@@ -54,7 +54,7 @@ def learned(
 def rate(units: InUnits, x: Tensor, u: Tensor, batch: int | None, step: int) -> float:
     """1/L at a point, on random batches of this size or on all rows; at most 1, Newton's step.
 
-    On two batches at step 0, and on one on the way.
+    Measured on two batches at step 0, and on one at later steps.
     """
     if batch is None:
         rows, measured = [_some(units)], Measured(products=_PRODUCTS)

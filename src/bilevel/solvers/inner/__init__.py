@@ -1,6 +1,6 @@
 """Solvers of the inner problem min_y g(x, y).
 
-One file each; a solver that is put into this folder is offered here by being there.
+One file each; a solver put into this folder is discovered and offered here.
 """
 
 import sys

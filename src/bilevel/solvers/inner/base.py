@@ -32,10 +32,10 @@ class InnerSolution:
         y: the approximate solution.
         status: how the solve ended.
         steps: how many were taken.
-        gradient_norm: ‖∇y g‖ there, if it is known for free.
-        memory: what the next outer step's solve goes on with: plain data, kept in checkpoints.
-        pairs: steps and differences of gradients that a quasi-Newton method has ended with, in
-            rows, the newest last: what it knows of the Hessian.
+        gradient_norm: ‖∇y g‖ there, if known for free.
+        memory: what the next outer step's solve continues with: plain data, kept in checkpoints.
+        pairs: a quasi-Newton method's final steps and differences of gradients, in rows, newest
+            last: what it knows of the Hessian.
     """
 
     y: Tensor
@@ -56,16 +56,16 @@ class InnerSolver(ABC):
     def go_on(
         self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams, memory: dict[str, Any]
     ) -> InnerSolution:
-        """The same with what the last outer step's solve remembered; most remember nothing."""
+        """Solve with what the last outer step's solve remembered; most remember nothing."""
         return self.solve(oracle, x, y, streams)
 
     @property
     def samples(self) -> bool:
-        """Whether it draws batches, so that its answer has noise."""
+        """Whether it draws batches, so that its answer is noisy."""
         return False
 
     def price(self) -> Cost:
-        """What a solve costs; None where a tolerance or chance decides."""
+        """What a solve costs; None if that depends on a tolerance or on chance."""
         return Cost(gc_g=None, hv=None)
 
 
@@ -74,7 +74,7 @@ class GradientSteps(InnerSolver):
 
     @abstractmethod
     def plan(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> list[Step]:
-        """The steps that it will take from y."""
+        """The steps it will take from y."""
 
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
         steps = self.plan(oracle, x, y, streams)

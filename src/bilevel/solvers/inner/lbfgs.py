@@ -18,15 +18,15 @@ from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
 
 @dataclass(frozen=True)
 class LBFGS(InnerSolver):
-    """Quasi-Newton steps until ‖∇y g(x, y)‖ ≤ tol, or a given part of what it was.
+    """Quasi-Newton steps until ‖∇y g(x, y)‖ ≤ tol, or a given fraction of its initial value.
 
     SciPy's L-BFGS-B without bounds, in double precision on the CPU; the gradients are computed
     in the problem's own dtype.
 
     Args:
-        tol: where to stop, in the norm of the gradient.
-        drop: stop also when that norm is at most this part of what it was; 0 never does.
-        steps: the most steps that are taken.
+        tol: stop when the norm of the gradient is at most this.
+        drop: stop also when that norm is at most this fraction of its initial value; 0 never does.
+        steps: the maximum number of steps.
         memory: how many pairs of differences are kept.
 
     Reference: Liu & Nocedal, "On the limited memory BFGS method", 1989.
@@ -58,12 +58,12 @@ class LBFGS(InnerSolver):
                 "maxiter": self.steps,
                 "maxfun": 10 * self.steps,
                 "maxcor": self.memory,
-                # SciPy would stop by the largest entry, or by the fall of g: ours is the norm.
+                # SciPy would stop by the largest entry, or by the decrease of g; we use the norm.
                 "gtol": 0.0,
                 "ftol": 0.0,
             },
         )
-        # The last point that was evaluated need not be the one that SciPy returns.
+        # The last point evaluated need not be the one SciPy returns.
         search.evaluate(found.x)
         if search.gradient_norm <= search.goal:
             status = InnerStatus.CONVERGED
@@ -86,11 +86,11 @@ class _Search:
         self.evaluate(self.point)
 
     def tensor(self, point: np.ndarray[Any, Any]) -> Tensor:
-        # A copy, as SciPy goes on to use its array.
+        # A copy, as SciPy continues to use its array.
         return torch.from_numpy(point.copy()).to(self._like)
 
     def evaluate(self, point: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
-        # SciPy asks again where it has just been: that costs no second evaluation.
+        # SciPy may ask again at its last point: that costs no second evaluation.
         if self._seen is None or not np.array_equal(point, self._seen):
             value, gradient = self._oracle.inner(self._x, self.tensor(point)).value_and_gradient()
             self._seen = point.copy()

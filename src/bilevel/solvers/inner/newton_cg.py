@@ -28,18 +28,18 @@ _LONGER = 20
 class NewtonCG(InnerSolver):
     """y ← y + t d with ∇²y g d ≈ −∇y g by CG, until ‖∇y g(x, y)‖ ≤ tol.
 
-    t starts at 1 and is halved until g decreases enough (Armijo). CG leaves a part of
-    min(0.3, √(‖∇y g‖/‖∇y g₀‖)/3) of its error, which makes the convergence superlinear; with
-    `drop`, a third of what is left to go, if that is more. Its error is measured in the energy norm
-    (`bilevel.linear.SettledCG`), which sees small curvature beside large penalties. Where CG meets
-    a direction without positive curvature, y goes down along it, four times as far again as long
-    as g falls: from a saddle or a ridge into a valley.
+    t starts at 1 and is halved until g decreases enough (Armijo). CG reduces its error to a
+    fraction min(0.3, √(‖∇y g‖/‖∇y g₀‖)/3), which makes the convergence superlinear; with `drop`,
+    to a third of the remaining reduction, if that is more. Its error is measured in the energy norm
+    (`bilevel.linear.SettledCG`), which sees small curvature next to large penalties. If CG meets
+    a direction without positive curvature, y descends along it, quadrupling the step while g
+    falls: from a saddle or a ridge into a valley.
 
     Args:
-        tol: where to stop, in the norm of the gradient.
-        drop: stop also when that norm is at most this part of what it was; 0 never does.
-        steps: the most Newton steps.
-        cg_steps: the most CG steps in each of them.
+        tol: stop when the norm of the gradient is at most this.
+        drop: stop also when that norm is at most this fraction of its initial value; 0 never does.
+        steps: the maximum number of Newton steps.
+        cg_steps: the maximum number of CG steps in each.
         preconditioner: for CG, as in `bilevel.linear.CG`.
 
     Reference: Nocedal & Wright, "Numerical optimization", 2nd edition, Algorithm 7.1.
@@ -56,7 +56,7 @@ class NewtonCG(InnerSolver):
         non_negative("drop", self.drop)
         positive_integer("steps", self.steps)
         positive_integer("cg_steps", self.cg_steps)
-        CG(preconditioner=self.preconditioner)  # which checks it
+        CG(preconditioner=self.preconditioner)  # checks it
 
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
         start, useful, value = None, math.inf, None
@@ -65,7 +65,7 @@ class NewtonCG(InnerSolver):
             gradient = hessian.full.gradient()
             size = norm(gradient)
             start = start or size
-            if not math.isfinite(size):  # nor is infinity at most a part of infinity
+            if not math.isfinite(size):  # nor is infinity at most a fraction of infinity
                 break
             if size <= max(self.tol, self.drop * start):
                 return InnerSolution(y, InnerStatus.CONVERGED, step, size)
@@ -78,9 +78,9 @@ class NewtonCG(InnerSolver):
             direction, slope = solved.v, dot(gradient, solved.v)
             if not slope < 0:  # CG met negative curvature at once
                 direction, slope = -gradient, -(size**2)
-            # What the last step could not confirm by a lower g, it must have by a lower decrement
-            # −g'd = ‖y − y*‖²_H: else it was lost in rounding. Not by ‖∇y g‖, where the rounding
-            # of one stiff entry may hide all others.
+            # If the last step did not measurably lower g, it must have lowered the decrement
+            # −g'd = ‖y − y*‖²_H; otherwise it was lost in rounding. We do not use ‖∇y g‖, where the
+            # rounding of one stiff entry may hide all others.
             if -slope > useful:
                 return InnerSolution(y, InnerStatus.STALLED, step, size)
             # Known from the line search, except at the start.
@@ -104,9 +104,9 @@ def _line_search(
     value: float,
     further: bool,
 ) -> tuple[Tensor, float] | None:
-    """y + t d with enough decrease and g there, where a rise within rounding counts as none.
+    """y + t d with enough decrease, and g there; a rise within rounding counts as none.
 
-    With `further`, t = 1 has no meaning, and longer steps are tried as long as g falls.
+    With `further`, t = 1 has no special meaning, and longer steps are tried as long as g falls.
 
     Near the solution the terms of g may round by more than its value shows, but its slope stays
     exact: there the whole step is judged by the approximate Wolfe condition of Hager & Zhang

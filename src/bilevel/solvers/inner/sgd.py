@@ -22,7 +22,7 @@ class SGD(GradientSteps):
     Args:
         steps: D.
         lr: α, a schedule t -> α_t over these steps, or `Measured()`.
-        batch: S, the rows of a batch; None is all rows.
+        batch: S, the rows of a batch; None means all rows.
 
     Reference: the paper, Algorithm 2, lines 5 and 6.
     """

@@ -19,7 +19,7 @@ _TAKEN = "steps taken"  # kept with the update's memory: where its schedule cont
 
 
 class Move(NamedTuple):
-    """A step before it is taken: by which update, which of its steps, on which rows."""
+    """A step to be taken: by which update, which of its steps, on which rows."""
 
     update: Update
     look: Look
@@ -30,15 +30,15 @@ class Move(NamedTuple):
 class Steps(InnerSolver):
     """`steps` steps of an update along ∇y G(x, y; S_t), each on a fresh batch S_t.
 
-    ITD differentiates through them where the update has a transpose (descent, momentum, Nesterov,
-    Adam); the memory of earlier outer steps counts as given.
+    ITD differentiates through them if the update has a transpose (descent, momentum, Nesterov,
+    Adam); the memory of earlier outer steps is treated as given.
 
     Args:
         update: one of `bilevel.updates`.
         steps: D.
-        batch: S, the rows of a batch; None is all rows.
-        keep: whether momentum and the like carry over from one outer step to the next; else each
-            outer step starts without.
+        batch: S, the rows of a batch; None means all rows.
+        keep: whether momentum and the like carry over from one outer step to the next; otherwise
+            each outer step starts without.
 
     Example:
         >>> import torch, bilevel
@@ -82,7 +82,7 @@ class Steps(InnerSolver):
     def plan(
         self, x: Tensor, y: Tensor, streams: Streams, memory: dict[str, Any]
     ) -> tuple[Memory, list[Move]]:
-        """What the update remembers at first, and the steps that it will take."""
+        """What the update remembers at first, and the steps it will take."""
         # A copy to take apart: the memory belongs to the last state.
         known = dict(memory) if self.keep and memory else {_TAKEN: 0, **self.update.init(y)}
         before = known.pop(_TAKEN)

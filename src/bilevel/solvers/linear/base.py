@@ -26,7 +26,7 @@ class Hessian(ABC):
         """H v on all rows."""
 
     def term(self, v: Tensor) -> Tensor:
-        """H v on all rows for a term of a series: of losses that draw, with draws of its own."""
+        """H v on all rows for one term of a series; losses that draw draw afresh for each."""
         return self.product(v)
 
     @abstractmethod
@@ -34,7 +34,7 @@ class Hessian(ABC):
         """H(B) v on a fresh batch B of this many rows, independent of all others."""
 
     def contract(self, r: Tensor, sizes: Sequence[int | None], lr: float) -> tuple[Tensor, Tensor]:
-        """(I − η H(B)) r, for a fresh batch B of each size one after another; and Σ_i r_i."""
+        """Apply I − η H(B) to r, for a fresh batch B of each size in turn; also returns Σ_i r_i."""
         total = r.clone()
         for size in sizes:
             r = r.sub(self.sampled_product(r, size), alpha=lr)
@@ -43,7 +43,7 @@ class Hessian(ABC):
 
     @abstractmethod
     def rate(self, measured: Measured) -> float:
-        """A step size that is to be measured, as a number."""
+        """A measured step size, as a number."""
 
     @abstractmethod
     def diagonal(self) -> Tensor:
@@ -55,7 +55,7 @@ class Hessian(ABC):
 
 
 class MatrixHessian(Hessian):
-    """H given as a matrix, or as the mean of a stack of matrices that batches are drawn from.
+    """H given as a matrix, or as the mean of a stack of matrices, from which batches are drawn.
 
     Example:
         >>> import torch
@@ -68,7 +68,7 @@ class MatrixHessian(Hessian):
         self._stack = matrix if matrix.ndim == 3 else matrix[None]
         self._mean = self._stack.mean(0)
         self.size = self._mean.shape[0]
-        # A single matrix has no rows to draw from: every batch is all of it.
+        # A single matrix has no rows to draw from: every batch is the whole of it.
         rows = len(self._stack) if matrix.ndim == 3 else None
         self.streams = Streams(seed, step, rows, rows)
 
@@ -127,11 +127,11 @@ class LinearSolver(ABC):
 
     @property
     def samples(self) -> bool:
-        """Whether it draws batches, so that its answer has noise."""
+        """Whether it draws batches, so that its answer is noisy."""
         return False
 
     def price(self, warm: bool) -> Cost:
-        """What a solve costs, from a v0 or from zero; None where a tolerance or chance decides."""
+        """What a solve costs, from a v0 or from zero; None if a tolerance or chance decides."""
         return Cost(hv=None)
 
 
@@ -145,10 +145,10 @@ class SeriesPlan(NamedTuple):
 
 
 class SeriesSolver(LinearSolver):
-    """One that multiplies b with I − ηH(B), again and again, each time on a fresh batch B.
+    """One that multiplies b by I − ηH(B) repeatedly, each time on a fresh batch B.
 
     Args:
-        batch: the rows of a batch, before any scaling; None is all rows.
+        batch: the rows of a batch, before any scaling; None means all rows.
     """
 
     batch: int | None
@@ -162,12 +162,12 @@ class SeriesSolver(LinearSolver):
         """What it will do; `rate` measures a step size."""
 
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
-        # A series starts from b: v0 has no place in it.
+        # A series starts from b: v0 is not used.
         sizes, lr, scale, summed = self.plan(hessian.streams, hessian.rate)
         last, total = hessian.contract(b, sizes, lr)
         return solution((total if summed else last) * scale, len(sizes))
 
 
 def solution(v: Tensor, terms: int) -> LinearSolution:
-    """Of a series, which is done when its terms are."""
+    """The solution by a series, which is done when its terms are."""
     return LinearSolution(v, LinearStatus.STEP_LIMIT, terms, residual=None)

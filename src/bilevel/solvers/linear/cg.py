@@ -35,7 +35,7 @@ def from_oracle(hessian: Hessian) -> Apply:
 
 
 def if_known(hessian: Hessian) -> Apply:
-    """`from_oracle` where the oracle offers an approximate inverse, and else none."""
+    """`from_oracle` if the oracle offers an approximate inverse, otherwise none."""
     try:
         return hessian.inverse()
     except NotImplementedError:
@@ -48,7 +48,7 @@ def if_known(hessian: Hessian) -> Apply:
 # - it returns the last iterate, and the residual of that iterate;
 # - it ends at the residual that rounding allows, even with tol = 0: below that level the
 #   recursion only adds noise;
-# - p'Hp <= 0 means that H is not positive definite: it stops there and says so.
+# - p'Hp <= 0 means that H is not positive definite: it stops there and reports it.
 @dataclass(frozen=True)
 class CG(LinearSolver):
     """At most `steps` conjugate-gradient steps, until ‖b − H v‖ ≤ tol ‖b‖.
@@ -57,7 +57,7 @@ class CG(LinearSolver):
     2 ((√κ − 1)/(√κ + 1))^N times that of v0.
 
     Args:
-        steps: N, the most steps that are taken.
+        steps: N, the maximum number of steps.
         tol: relative tolerance; 0 takes all the steps.
         preconditioner: the diagonal of a matrix near H, as a positive tensor, or a function
             of the Hessian that gives such a diagonal or an approximate inverse:
@@ -94,13 +94,13 @@ class CG(LinearSolver):
 
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
         scale = norm(b)
-        if not math.isfinite(scale):  # y has diverged: say so with v, before a preconditioner fails
+        if not math.isfinite(scale):  # y has diverged: show it in v, before a preconditioner fails
             lost = torch.full_like(b, float("nan"))
             return LinearSolution(lost, LinearStatus.NOT_CONVERGED, 0, scale)
         precondition = inverse(self.preconditioner, hessian, b)
         if scale == 0:  # from a warm start, CG would chase zero down to underflow
             return LinearSolution(torch.zeros_like(b), LinearStatus.CONVERGED, 0, 0.0)
-        # Relative to ‖b‖, and never below rounding, where the recursion only adds noise.
+        # Relative to ‖b‖, and never below rounding, where the recursion would only add noise.
         goal = scale * max(self.tol, torch.finfo(b.dtype).eps)
         step, residual = 0, scale
         iterates = conjugate_gradients(hessian.product, b, v0, precondition)
@@ -115,7 +115,7 @@ class CG(LinearSolver):
 
 
 def inverse(given: Preconditioner | None, hessian: Hessian, b: Tensor) -> Apply:
-    """What a preconditioner makes of a residual of the system H v = b."""
+    """How a preconditioner acts on a residual of the system H v = b."""
     if given is None:
         return _identity
     near = given if isinstance(given, Tensor) else given(hessian)
@@ -138,9 +138,9 @@ def conjugate_gradients(
 ) -> Iterator[tuple[Tensor, float, float]]:
     """v, ‖b − H v‖ and ‖last step‖²_H after 0, 1, 2, ... steps from v0 (zero if None).
 
-    ‖v* − v‖²_H is the sum of ‖step‖²_H over the steps to come. It ends only where p'Hp ≤ 0, or
-    where a step is more than `flat` times the shortest, in units of p: there the curvature is as
-    much smaller. v is overwritten by the next step: copy it to keep it.
+    ‖v* − v‖²_H is the sum of ‖step‖²_H over the steps to come. It ends only if p'Hp ≤ 0, or if
+    a step is more than `flat` times the shortest, in units of p: there the curvature is smaller
+    by that factor. v is overwritten by the next step: copy it to keep it.
     """
     v = empty_like(b).zero_() if v0 is None else copy_of(v0)
     r = copy_of(b) if v0 is None else b - product(v0)
@@ -153,7 +153,7 @@ def conjugate_gradients(
     while True:
         Hp = product(p)
         curvature = dot(p, Hp)
-        if not curvature > 0:  # nor where a product is not a number: more steps would not help
+        if not curvature > 0:  # nor if a product is NaN: more steps would not help
             return
         alpha = rz / curvature
         shortest = min(shortest, alpha)
@@ -166,7 +166,7 @@ def conjugate_gradients(
         yield v, math.sqrt(rr), rz * alpha
         z = precondition(r)
         rz_before, rz = rz, rr if z is r else dot(r, z)
-        # In place: long vectors are passed over once, and no memory is asked for.
+        # In place: one pass over long vectors, and no allocation.
         torch.add(z, p, alpha=rz / rz_before, out=p)
 
 

@@ -1,4 +1,4 @@
-"""A preconditioner that follows x: the oracle's, or H itself once CG was found to be slow."""
+"""A preconditioner that follows x: the oracle's, or H itself once CG has proved slow."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from bilevel.solvers.linear.base import Hessian
 from bilevel.solvers.linear.cg import Apply, if_known
 
 _DENSE = 1000  # up to this many unknowns H may be built and factorised
-_PATIENCE = 2  # times the unknowns: so many steps of CG are what building H costs
-_FREE = 3  # steps of a solve that no preconditioner would spare
-_TINY = 1e-13  # eigenvalues below this part of the largest are none, and are raised to it
-_INSIDE = 1e-6  # the part of b that may lie along flat directions by rounding
+_PATIENCE = 2  # CG steps per unknown, about what building H costs
+_FREE = 3  # steps of a solve that no preconditioner would save
+_TINY = 1e-13  # eigenvalues below this fraction of the largest count as zero, and are raised to it
+_INSIDE = 1e-6  # the fraction of b that may lie along flat directions through rounding
 
 
 class Curvature:
-    """What the solves of a run learn of H, for `CG(preconditioner=...)`.
+    """What the solves of a run learn about H, for `CG(preconditioner=...)`.
 
-    It begins with none, or for more than 1,000 unknowns with the oracle's own approximate inverse.
-    Once CG has taken 2q steps in all for q unknowns, H is built by q products with unit vectors,
-    scaled to a unit diagonal and factorised. It then serves at other x, too, until CG has again
+    It starts with none, or for more than 1,000 unknowns with the oracle's own approximate inverse.
+    Once CG has taken 2q steps in all for q unknowns, H is built from q products with unit vectors,
+    scaled to a unit diagonal and factorised. It is then used at other x too, until CG has again
     wasted 2q steps.
 
     Args:
-        memory: of an earlier one; `memory` gives it back as plain data.
+        memory: that of an earlier one; `memory` returns it as plain data.
     """
 
     def __init__(self, memory: Mapping[str, Any] | None = None) -> None:
@@ -47,7 +47,7 @@ class Curvature:
     def __call__(self, hessian: Hessian) -> Apply:
         steps = 0
 
-        # CG applies it once per step, so that a solve counts itself.
+        # CG applies it once per step, so this counts the steps of a solve.
         def apply(r: Tensor) -> Tensor:
             nonlocal steps
             steps += 1
@@ -59,21 +59,21 @@ class Curvature:
             self._slow += steps > _FREE
             return self._factor @ (self._factor.T @ r)
 
-        # A small system learns H itself, and then is the same on any number of processes: each of
-        # them has an approximate inverse for its own rows.
+        # A small system learns H itself, which is the same on any number of processes; an
+        # approximate inverse would be for each process's own rows.
         small = hessian.size <= _DENSE
         plain: Apply = (lambda r: r) if small else if_known(hessian)
         return apply
 
     def learn(self, hessian: Hessian, like: Tensor) -> bool:
-        """Build H at once, unless it is too large or that was done not long ago: whether it was."""
+        """Build H now, unless it is too large or was built recently; returns whether it was."""
         if self._learned and self._slow < hessian.size:
             return False
         self._learned = True
         return self._build(hessian, like)
 
     def is_unsolvable(self, b: Tensor) -> bool:
-        """Whether b has a part along directions in which H, when it was built, had no curvature."""
+        """Whether b has a component along directions in which H, when built, had no curvature."""
         if self._flat is None or not len(self._flat):
             return False
         return norm(self._flat @ b) > _INSIDE * norm(b)
@@ -81,7 +81,7 @@ class Curvature:
     def error(self, residual: Tensor, b: Tensor) -> float:
         """The relative error of a solution of H v = b in the energy norm, from its residual.
 
-        Infinite where H is not known. ‖b − Hv‖ itself may be all rounding of one stiff entry.
+        Infinite if H is not known. ‖b − Hv‖ itself may be nothing but rounding in one stiff entry.
         """
         if self._factor is None:
             return math.inf
@@ -95,7 +95,7 @@ class Curvature:
         H = torch.stack([hessian.product(e) for e in unit])
         if not bool(H.isfinite().all()):
             return False
-        # Scaled to a unit diagonal: else a penalty of 1e14 would hide what has a curvature of 1e-3.
+        # Scaled to a unit diagonal: otherwise a penalty of 1e14 would hide a curvature of 1e-3.
         size = H.diagonal().abs()
         least = float(size.max()) * torch.finfo(H.dtype).tiny ** 0.75  # only to divide by
         scale = size.clamp(min=least or 1.0).rsqrt()

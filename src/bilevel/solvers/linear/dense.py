@@ -15,7 +15,7 @@ from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, L
 class Dense(LinearSolver):
     """Build H column by column (as many products as y has numbers) and solve directly.
 
-    A Hessian that is not positive definite is solved all the same, and reported as
+    A Hessian that is not positive definite is still solved, and reported as
     `negative_curvature`; if it is singular, v is not finite.
 
     Example:
@@ -28,7 +28,7 @@ class Dense(LinearSolver):
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
         unit = torch.eye(hessian.size, dtype=b.dtype, device=b.device)
         H = torch.stack([hessian.product(column) for column in unit])
-        # Rounding leaves H slightly asymmetric, and Cholesky reads one triangle only.
+        # Rounding leaves H slightly asymmetric, and Cholesky reads only one triangle.
         H = (H + H.T) / 2
         # The factorisation also tells whether H is positive definite.
         factor, failed = torch.linalg.cholesky_ex(H)

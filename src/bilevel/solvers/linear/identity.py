@@ -13,12 +13,12 @@ from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, s
 
 @dataclass(frozen=True)
 class Identity(LinearSolver):
-    """v = scale · b, as if H were I/scale: no product at all, and a bias that stays.
+    """v = scale · b, as if H were I/scale: no product at all, but a lasting bias.
 
     With the inner learning rate as the scale, the hypergradient is that through one inner step.
 
     Args:
-        scale: of b.
+        scale: the factor of b.
 
     Example:
         >>> import torch

@@ -30,7 +30,7 @@ class InnerHessian(Hessian):
         return self.full.hvp(v)
 
     def term(self, v: Tensor) -> Tensor:
-        # Independent masks, as batches B_j are: one for all terms would leave its bias in v.
+        # Independent masks, like the batches B_j: one mask for all terms would bias v.
         return self._oracle.linearize(self._x, self._y).hvp(v) if self._draws else self.product(v)
 
     def sampled_product(self, v: Tensor, batch: int | None) -> Tensor:
@@ -41,13 +41,13 @@ class InnerHessian(Hessian):
 
     def contract(self, r: Tensor, sizes: Sequence[int | None], lr: float) -> tuple[Tensor, Tensor]:
         batches = self.streams.of_sizes("hessian", sizes)
-        # On all rows one linearisation serves all products; a plan would make one for each.
+        # On all rows one linearisation serves all products; a plan would make one per product.
         if not batches or batches[0] is None:
             return super().contract(r, sizes, lr)
         return do(Contract(self._x, self._y, r, batches, lr), self._oracle)
 
     def cross(self, v: Tensor, batch: int | None) -> Tensor:
-        """∇x∇y g v, on a batch of its own or on all rows."""
+        """∇x∇y g v, on its own batch or on all rows."""
         rows = self.streams.rows("cross", batch)
         if rows is None:
             return self.full.cross(v)

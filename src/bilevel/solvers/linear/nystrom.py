@@ -18,12 +18,12 @@ from bilevel.solvers.linear.cg import Apply
 class Nystrom(LinearSolver):
     """v = (Ĥ + ρI)⁻¹ b, with Ĥ = (HΩ)(Ω'HΩ)⁻¹(HΩ)' of rank k from k products with random Ω.
 
-    There are no iterations, and so none that diverge: right where H has few large eigenvalues and
-    the others are about ρ. As `CG(preconditioner=Nystrom(k, ρ))` it takes those few off CG's hands,
-    and the answer is exact.
+    Without iterations, nothing can diverge. It suits an H with a few large eigenvalues and the
+    others about ρ. As `CG(preconditioner=Nystrom(k, ρ))` it relieves CG of those few, and the
+    answer is exact.
 
     Args:
-        rank: k; at most as many products as there are unknowns are taken.
+        rank: k; never more products than there are unknowns.
         damping: ρ.
 
     Example:
@@ -55,11 +55,11 @@ class Nystrom(LinearSolver):
         return solution(inside + (b - U @ along) / self.damping, len(values))
 
     def __call__(self, hessian: Hessian) -> Apply:
-        """A preconditioner: the sketched eigenvalues are made equal, the rest stays."""
+        """A preconditioner: it equalises the sketched eigenvalues and leaves the rest."""
         made: list[tuple[Tensor, Tensor]] = []
 
         def apply(r: Tensor) -> Tensor:
-            if not made:  # when the first residual is there, whose precision counts
+            if not made:  # wait for the first residual, whose dtype is used
                 made.append(self._sketch(hessian, r))
             U, values = made[0]
             along = U.T @ r
@@ -73,7 +73,7 @@ class Nystrom(LinearSolver):
         k = min(self.rank, hessian.size)
         omega = torch.linalg.qr(hessian.streams.normal(k, hessian.size).T).Q.to(like)
         products = torch.stack([hessian.product(column) for column in omega.T], 1)
-        # A small shift keeps Ω'HΩ positive definite in spite of rounding; it is taken off again.
+        # A small shift keeps Ω'HΩ positive definite despite rounding; it is subtracted again.
         shift = float(torch.finfo(like.dtype).eps) * norm(products.flatten()) * 10
         products = products + shift * omega
         factor, failed = torch.linalg.cholesky_ex(omega.T @ products)

@@ -21,7 +21,7 @@ class RandomTruncation(SeriesSolver):
     Args:
         terms: Q.
         lr: η, at most 1/L; or `Measured()`.
-        batch: the rows of each batch B_i; None is all rows.
+        batch: the rows of each batch B_i; None means all rows.
 
     Example:
         >>> import torch
@@ -45,7 +45,7 @@ class RandomTruncation(SeriesSolver):
 
     @property
     def samples(self) -> bool:
-        return True  # where it ends is chance, on all rows too
+        return True  # where it ends is random, even on all rows
 
     def plan(self, streams: Streams, rate: Callable[[Measured], float]) -> SeriesPlan:
         lr = rate(self.lr) if isinstance(self.lr, Measured) else self.lr

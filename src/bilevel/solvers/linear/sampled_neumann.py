@@ -24,7 +24,7 @@ class SampledNeumann(SeriesSolver):
     Args:
         terms: Q.
         lr: η, at most 1/L; or `Measured()`.
-        batch: B, the rows of each batch (before scaling, with μ); None is all rows.
+        batch: B, the rows of each batch (before scaling, with μ); None means all rows.
         strong_convexity: μ, for the decaying batch sizes; None makes all sizes equal.
 
     Example:
@@ -68,7 +68,7 @@ class SampledNeumann(SeriesSolver):
         decay = self._decay(lr)
         # Proposition 3: |B_{Q+1−j}| = B Q (1 − ημ)^(j−1), j from 1; B_Q is used first.
         exact = (self.batch * self.terms * decay**j for j in range(self.terms))
-        # 1e-9 less: what is whole but for rounding must not be rounded up to the next integer.
+        # 1e-9 less: an integer up to rounding must not be rounded up to the next one.
         return [min(available, max(1, math.ceil(size - 1e-9))) for size in exact]
 
     def _decay(self, lr: float) -> float:

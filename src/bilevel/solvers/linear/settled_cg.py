@@ -1,4 +1,4 @@
-"""Conjugate gradients that end by the error in the energy norm."""
+"""Conjugate gradients stopped by the error in the energy norm."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, L
 from bilevel.solvers.linear.cg import CG, Preconditioner, conjugate_gradients, if_known, inverse
 from bilevel.solvers.linear.curvature import Curvature
 
-_FLAT = 1e13  # of two curvatures: the smaller one is none
+_FLAT = 1e13  # a curvature smaller than another by this factor counts as zero
 
 
 @dataclass(frozen=True)
 class SettledCG(LinearSolver):
-    """CG until ‖v* − v‖_H is at most `drop` times what it was at the start, as far as one can tell.
+    """CG until ‖v* − v‖_H is estimated to be at most `drop` times its initial value.
 
     ‖v* − v_n‖²_H is the sum of ‖step‖²_H over the steps to come (Hestenes & Stiefel). It is taken
     to be below four times that of the last third of the steps: an estimate, not a bound. Unlike
-    the residual, this norm does not change when y is measured in other units, and it sees the
-    directions of little curvature beside penalties of any size.
+    the residual, this norm does not change when y is measured in other units, and it sees
+    directions of little curvature next to penalties of any size.
 
     A direction whose curvature is negative, or 1e-13 of the largest met, ends the solve as
     "negative_curvature": the system has no solution that could be trusted. A `Curvature` may first
-    learn H itself, by which curvatures are then measured: a penalty of e^40 on one entry of y makes
-    all others seem flat, and they are not.
+    learn H itself, relative to which curvatures are then measured: a penalty of e^40 on one entry
+    of y makes all others seem flat, which they are not.
 
     Args:
-        drop: the part of the first error that may be left.
-        steps: the most steps.
+        drop: the fraction of the initial error that may remain.
+        steps: the maximum number of steps.
         preconditioner: as in `bilevel.linear.CG`.
 
     Example:
@@ -53,7 +53,7 @@ class SettledCG(LinearSolver):
     def __post_init__(self) -> None:
         fraction("drop", self.drop)
         positive_integer("steps", self.steps)
-        CG(preconditioner=self.preconditioner)  # which checks it
+        CG(preconditioner=self.preconditioner)  # checks it
 
     def price(self, warm: bool) -> Cost:
         return Cost(hv=None)
@@ -70,7 +70,7 @@ class SettledCG(LinearSolver):
 
     def _run(self, hessian: Hessian, b: Tensor, v0: Tensor | None) -> LinearSolution:
         scale = norm(b)
-        if not 0 < scale < math.inf:  # nothing to solve, or y has diverged: say so with v
+        if not 0 < scale < math.inf:  # nothing to solve, or y has diverged: show it in v
             v = torch.zeros_like(b) if scale == 0 else torch.full_like(b, math.nan)
             status = LinearStatus.CONVERGED if scale == 0 else LinearStatus.NOT_CONVERGED
             return LinearSolution(v, status, 0, scale)

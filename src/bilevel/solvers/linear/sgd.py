@@ -16,13 +16,13 @@ from bilevel.solvers.measured import Measured, check_rate
 class SGD(LinearSolver):
     """`steps` times v ← v − lr (H(B_t) v − b), each on a fresh batch B_t, from the last v.
 
-    Unlike a series it goes on from where it was: what is left of the error falls from one outer
-    step to the next, and no term is cut off.
+    Unlike a series it continues from where it was: the error falls from one outer step to the
+    next, and no term is cut off.
 
     Args:
         steps: M.
         lr: at most 1/L; or `Measured()`.
-        batch: the rows of each batch; None is all rows.
+        batch: the rows of each batch; None means all rows.
 
     Example:
         >>> import torch

@@ -1,6 +1,6 @@
 """How any point moves: x in an outer loop, y in an inner one, v and z in a single loop.
 
-One file each; an update that is put into this folder is offered here by being there.
+One file each; an update put into this folder is discovered and offered here.
 """
 
 import sys

@@ -23,13 +23,13 @@ def _move(point: Any, gradient: Any, memory: Any, constants: Any, rate: float, t
 
 @dataclass(frozen=True)
 class AdaGrad(Update):
-    """p_i ← p_i − lr g_i/√(Σ_{j≤k} g_i²), each entry with a step of its own.
+    """p_i ← p_i − lr g_i/√(Σ_{j≤k} g_i²), each entry with its own step size.
 
     It tolerates noise: steps fall as one over the square root of the number of steps so far.
 
     Args:
-        lr: the learning rate, or a schedule. None takes the size of the point's entries at the
-            start, their root mean square, or 1 if all are zero: right for logits and logarithms,
+        lr: the learning rate, or a schedule. None takes the root mean square of the point's
+            entries at the start, or 1 if all are zero: right for logits and logarithms,
             which start there.
 
     Reference: Duchi, Hazan & Singer, "Adaptive subgradient methods", JMLR 2011.
@@ -53,10 +53,10 @@ class AdaGrad(Update):
     def apply(
         self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
     ) -> tuple[Tensor, Memory]:
-        # Not in place: the memory belongs to the last state, which may yet be gone back to.
+        # Not in place: the memory belongs to the last state, to which the run may yet return.
         squares = memory["squares"].addcmul(gradient, gradient)
-        # Away from zero, which would give 0/0 and whose root takes six times as long; the gradient
-        # is zero there, and so is the move.
+        # Clamp away from zero, which would give 0/0 and whose root takes six times as long; the
+        # gradient is zero there, and so is the move.
         roots = squares.clamp(min=torch.finfo(point.dtype).tiny).sqrt_()
         moved = torch.div(gradient, roots, out=roots)
         lr = memory["scale"] if self.lr is None else rate(self.lr, look)

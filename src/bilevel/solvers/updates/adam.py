@@ -27,8 +27,8 @@ def _move(point: Any, gradient: Any, memory: Any, constants: Any, rate: float, t
 class Adam(Update):
     """p ← p − lr m̂/(√v̂ + ε), with m̂ and v̂ the running means of g and of its square.
 
-    The same bits as torch.optim.Adam gives, without its overhead: to make an optimiser at each step
-    takes longer than a step of a single-sample method.
+    Gives the same bits as torch.optim.Adam, without its overhead: creating an optimiser at each
+    step takes longer than a step of a single-sample method.
 
     Args:
         lr: the learning rate, or a schedule.
@@ -73,7 +73,7 @@ class Adam(Update):
         t, m, v = self._means(gradient, memory)
         scale, size = self._scales(t, v, look)
         along = r * (-scale) / size
-        # m goes into the moved point and into the next m: their covectors add; v likewise.
+        # m enters the moved point and the next m: their covectors add; likewise for v.
         of_m = along + of_memory.get("m", 0)
         # ∂size/∂v = 1/(2 √v √(1 − β^t)). Where v is zero, so is m, and nothing moves: no slope.
         slope = torch.where(v > 0, 0.5 / (v * (1 - beta_v**t)).sqrt(), 0.0)
@@ -90,7 +90,7 @@ class Adam(Update):
     def _scales(self, t: int, v: Tensor, look: Look) -> tuple[float, Tensor]:
         """lr/(1 − β₁^t) and √v̂ + ε: both means start at zero, and are too small at first."""
         beta_m, beta_v = self.betas
-        # In the order of torch.optim.Adam's operations, for the sake of the same bits.
+        # In the order of torch.optim.Adam's operations, to get the same bits.
         size = (v.sqrt() / (1 - beta_v**t) ** 0.5).add_(self.epsilon)
         return rate(self.lr, look) / (1 - beta_m**t), size
 
@@ -99,7 +99,7 @@ class Adam(Update):
 class AdamW(Adam):
     """p ← (1 − lr·decay) p − lr m̂/(√v̂ + ε): Adam with a decay that does not go through its means.
 
-    The same bits as torch.optim.AdamW gives.
+    Gives the same bits as torch.optim.AdamW.
 
     Args:
         lr: the learning rate, or a schedule.

@@ -18,8 +18,8 @@ class AdaptiveStep(Update):
     The first L is ‖∇Φ‖/√p. If f at the new point exceeds f at the last by more than the inexact
     solves explain, or surely fell by less than a tenth of what a step of size 1/L should give,
     the last step is undone and L doubled. If it surely fell by that much, L shrinks. An inner
-    solution with gradient ∇y g leaves f wrong by v'∇y g to first order, and both values are doubted
-    by that much.
+    solution with gradient ∇y g makes f wrong by v'∇y g to first order, which is taken as the
+    uncertainty of each value.
 
     Args:
         epsilon: ε_k, what the solves of this step were asked for.
@@ -43,11 +43,11 @@ class AdaptiveStep(Update):
         # ‖∇Φ‖²/(2L): what a step of 1/L takes off a parabola of curvature L.
         expected = 0.5 * memory["slope"] * memory["length"]
         rose = value > before + either + self.epsilon * memory["length"]
-        # A step that surely gained next to nothing has overshot, too: else x may go to and fro
-        # between two points of equal f for ever.
+        # A step that surely gained next to nothing has overshot as well: otherwise x may oscillate
+        # for ever between two points of equal f.
         gained = value <= before - 0.1 * expected or either > 0.1 * expected
         if rose or not gained:
-            # From the x before, along its own hypergradient: that of the rejected x is dropped.
+            # From the previous x, along its own hypergradient: that of the rejected x is dropped.
             undone = {**memory, "L": 2 * L, "length": memory["length"] / 2}
             return memory["x"] - memory["h"] / undone["L"], undone
         fell = value <= before - either - expected

@@ -47,5 +47,5 @@ class Ball(Update):
 
     def _project(self, point: Tensor) -> Tensor:
         size = norm(point)
-        # Not where it is NaN: a run that diverges must see it.
+        # NaN is left alone: a run that diverges must see it.
         return point * (self.radius / size) if size > self.radius else point

@@ -1,4 +1,4 @@
-"""What an update is: how any point moves, x, y, v or z, given a gradient there."""
+"""What an update is: how a point (x, y, v or z) moves, given a gradient there."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Look:
         value: f at the point, on all rows.
         doubt: how far f there may be from Φ, where the inner gradient is at most its argument.
         rate: the learning rate that the method has found in this step, for updates that ask.
-        ridge: the penalty ½ Σ c_a y_a² in g, where it is known.
-        x: of inner steps, the outer variable, flat.
-        point: on the way back over a step, where it was taken from.
+        ridge: the penalty ½ Σ c_a y_a² in g, if known.
+        x: in inner steps, the outer variable, flat.
+        point: in the backward pass over a step, where the step started.
     """
 
     step: int = 0
@@ -53,11 +53,11 @@ class Back(NamedTuple):
     """What an update's transpose makes of covectors of the moved point and the new memory.
 
     Args:
-        point: the covector of the point that went in, but for its way through the gradient.
-        gradient: that of the gradient, but for a factor.
+        point: the covector of the point that went in, except for its path through the gradient.
+        gradient: that of the gradient, up to a factor.
         memory: those of the memory's tensors, by name.
-        scale: the factor, such as −lr: to be applied where the vector is added.
-        of_x: the covector of x, where the step depends on it by more than the gradient.
+        scale: the factor, such as −lr: to be applied when the vector is added.
+        of_x: the covector of x, if the step depends on it other than through the gradient.
     """
 
     point: Tensor
@@ -71,14 +71,14 @@ class Update(ABC):
     """How a point moves. Pure: what it remembers goes in and comes out, and is plain data.
 
     The names, numbers and conventions are those of `torch.optim`, so that learning rates carry
-    over. Where a learning rate is asked for, a schedule k -> lr will do as well.
+    over. Wherever a learning rate is expected, a schedule k -> lr may be given.
     """
 
     # Whether the move is linear in gradient and memory: then `transpose` looks at neither.
     is_linear: ClassVar[bool] = False
 
     # `apply` in array code, in place: (point, gradient, memory, constants, rate, t), where t counts
-    # the steps from 1 and memory has a row for each vector. None: there is none.
+    # the steps from 1 and memory has a row for each vector. None if there is none.
     moves: ClassVar[Function | None] = None
 
     def init(self, point: Tensor) -> Memory:
@@ -106,7 +106,7 @@ class Update(ABC):
 
         Args:
             r: a covector of the moved point.
-            of_memory: covectors of what it remembers after the step, by name; none is zero.
+            of_memory: covectors of what it remembers after the step, by name; a missing one is 0.
             gradient, memory: as they went into `apply`.
             look: as it went in.
         """
@@ -116,12 +116,12 @@ class Update(ABC):
         )
 
     def stationarity(self, point: Tensor, gradient: Tensor) -> float:
-        """Zero where the update would stay: the norm of the gradient, where nothing binds x."""
+        """Zero where the update would stay put: the norm of the gradient, if x is unconstrained."""
         return norm(gradient)
 
 
 def rate(lr: float | Schedule, look: Look) -> float:
-    """The learning rate of this step; a wrong one is an error."""
+    """The learning rate of this step; an invalid one is an error."""
     # The usual case first: a constant was checked when the update was made.
     return lr if type(lr) is float else positive("lr", at(lr, look.step))
 

@@ -14,11 +14,11 @@ from bilevel.solvers.updates.base import Back, Look, Memory, Update
 
 @dataclass(frozen=True)
 class Clipped(Update):
-    """Any update along g min(1, c/‖g‖): `torch.nn.utils.clip_grad_norm_`, but for its 1e-6.
+    """Any update along g min(1, c/‖g‖): `torch.nn.utils.clip_grad_norm_` without its 1e-6.
 
     Args:
         update: what moves the point.
-        norm: c, the longest gradient that it is given.
+        norm: c, the longest gradient passed to it.
 
     Example:
         >>> import torch
@@ -50,7 +50,7 @@ class Clipped(Update):
         length = size(gradient)
         if length <= self.norm:
             return back
-        # c g/‖g‖ turns with g, and does not grow with it: what goes along g is lost.
+        # c g/‖g‖ turns with g but does not grow with it: the component along g is lost.
         across = back.gradient - gradient * (dot(gradient, back.gradient) / length**2)
         return back._replace(gradient=across * (self.norm / length))
 

@@ -55,7 +55,7 @@ class Descent(Update):
 
 
 def asked_for(outer: Update | None, outer_lr: float | Schedule | None) -> Update | None:
-    """The update of x that was asked for, by itself or by a learning rate; None if none was."""
+    """The requested update of x, given as such or as a learning rate; None if neither was."""
     if outer is not None:
         instance("outer", outer, Update, "bilevel.updates.Adam(0.01)")
     if outer_lr is None:

@@ -1,4 +1,4 @@
-"""Gradient descent that takes a known penalty implicitly."""
+"""Gradient descent that treats a known penalty implicitly."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class ImplicitDescent(Update):
     """p ← (p − lr d)/(1 + lr c), where the gradient is d + c∘p with a penalty ½ Σ c_a p_a².
 
     The penalty is taken at the new point: however large it is, no step overshoots, and the fixed
-    points are those of descent. As c and p are known it is p ← p − lr/(1 + lr c)∘gradient. Where
-    the model knows no such penalty it is plain descent. For y and v of a single loop.
+    points are those of descent. As c and p are known, it is p ← p − lr/(1 + lr c)∘gradient. If
+    the model knows of no such penalty, it is plain descent. For y and v of a single loop.
 
     Args:
         lr: the learning rate, or a schedule.

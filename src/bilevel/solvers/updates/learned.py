@@ -21,19 +21,19 @@ Rates = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Learned(Update):
-    """p ← p + ρ(x)∘(U(p, g) − p − δ(x)∘p) for any update U: ITD differentiates by ρ and δ.
+    """p ← p + ρ(x)∘(U(p, g) − p − δ(x)∘p) for any update U: ITD differentiates through ρ and δ.
 
-    With `Descent(1.0)` or `Adam(1.0)` as U, ρ is the learning rate; a schedule in U stays a factor
-    of it. δ is a decay that does not go through U's means, as in AdamW; a decay that does is a
-    penalty in the inner loss. Implicit methods count y as solved: for them rates have no slope.
-    Where no loss depends on x, which a Problem takes for a slip, add 0 * x.sum() to one.
+    With `Descent(1.0)` or `Adam(1.0)` as U, ρ is the learning rate; a schedule in U remains a
+    factor of it. δ is a decay that does not go through U's means, as in AdamW; one that does is a
+    penalty in the inner loss. Implicit methods take y as solved: for them rates have no slope.
+    If no loss depends on x, which a Problem takes for a mistake, add 0 * x.sum() to one of them.
 
     Args:
         update: U.
         like: (x0, y0) of the problem.
-        rate: ρ, a function of x: a number, or one for each tensor of y in y's structure (of a
-            module a dict by name), in any shape that expands to the tensor's. None is 1.
-        decay: δ, likewise; None is 0.
+        rate: ρ, a function of x: a number, or one for each tensor of y in y's structure (for a
+            module, a dict by name), in any shape that expands to the tensor's. None means 1.
+        decay: δ, likewise; None means 0.
 
     Example:
         A rate for each of two tensors.
@@ -101,7 +101,7 @@ class Learned(Update):
             rate = self._at(self.rate, look)
             of_x.append(rate.pull(r * step))
             along = r * rate.value
-        # p goes into the moved point by itself, by U and by what U and the decay take off.
+        # p enters the moved point directly, through U, and through what U and the decay subtract.
         back = self.update.transpose(along, of_memory, gradient, memory, look)
         held = r - along + back.point
         if self.decay is not None:

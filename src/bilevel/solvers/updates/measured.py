@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bilevel.solvers.updates.base import Look, Memory, Update
 
-_PROBE = 0.01  # the part of f that the first step is to take away
+_PROBE = 0.01  # the fraction of f that the first step is meant to remove
 _GROWTH = 1e6  # its root: the second step may be a thousand times as long as the probe
 
 
@@ -18,8 +18,8 @@ class MeasuredDescent(Update):
     """x ← x − β_k ∇Φ, where β_k follows the curvature that the last step met.
 
     β_k = min(√(1 + β_{k−1}/β_{k−2}) β_{k−1}, ‖x_k − x_{k−1}‖/(√2 ‖∇Φ(x_k) − ∇Φ(x_{k−1})‖)).
-    The first step is a probe: it would lower f by one hundredth, were Φ linear. There is no number
-    to choose, whatever the units of x. It needs hypergradients without noise.
+    The first step is a probe: it would lower f by one hundredth if Φ were linear. There is no
+    number to choose, whatever the units of x. It needs noise-free hypergradients.
 
     Reference: Malitsky & Mishchenko, "Adaptive gradient descent without descent", ICML 2020, with
     the step of "Adaptive proximal gradient method for convex optimization", NeurIPS 2024.
@@ -40,7 +40,7 @@ class MeasuredDescent(Update):
     def _next(self, x: Tensor, h: Tensor, memory: Memory) -> tuple[float, float]:
         moved, turned = float((x - memory["x"]).norm()), float((h - memory["h"]).norm())
         longest = math.sqrt(1 + min(memory["growth"], _GROWTH)) * memory["lr"]
-        # x stood still, or Φ is linear between the two points: no curvature was met.
+        # x did not move, or Φ is linear between the two points: no curvature was met.
         if not moved or not turned:
             return longest if moved else memory["lr"], 1.0
         lr = min(longest, moved / (math.sqrt(2) * turned))

@@ -66,7 +66,7 @@ class Momentum(Update):
     def transpose(
         self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
     ) -> Back:
-        # m goes into the moved point and into the next m: their covectors add.
+        # m enters the moved point and the next m: their covectors add.
         of_m = r * -rate(self.lr, look) + of_memory.get("m", 0)
         return Back(r, of_m, {"m": self.beta * of_m})
 
@@ -96,6 +96,6 @@ class Nesterov(Momentum):
         self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
     ) -> Back:
         of_ahead = r * -rate(self.lr, look)
-        # As above; the gradient also goes into the point directly.
+        # As above; the gradient also enters the point directly.
         of_m = self.beta * of_ahead + of_memory.get("m", 0)
         return Back(r, of_ahead + of_m, {"m": self.beta * of_m})

@@ -18,8 +18,8 @@ from bilevel.solvers.updates.base import Look, Memory, Update
 class Projected(Update):
     """Any update, then the projection P onto a convex set.
 
-    Stationary is where x = P(x − g): its distance ‖x − P(x − g)‖ takes the place of ‖g‖ in the
-    history and in what `tol` compares.
+    A point is stationary if x = P(x − g), so ‖x − P(x − g)‖ takes the place of ‖g‖ in the
+    history and in the comparison with `tol`.
 
     Args:
         update: what moves the point.
@@ -62,7 +62,7 @@ class Projected(Update):
         return norm(point - self._project(point - gradient))
 
     def _project(self, point: Tensor) -> Tensor:
-        # A copy, so that a projection that works in place does no harm.
+        # A copy, so that an in-place projection does no harm.
         found = self.project(point.clone())
         if _form(found) != _form(point):
             raise ValueError(f"project must give {_form(point)} for one, got {_form(found)}")

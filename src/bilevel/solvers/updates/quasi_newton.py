@@ -1,4 +1,4 @@
-"""Descent in a metric that differences of gradients have taught."""
+"""Descent in a metric learned from differences of gradients."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bilevel.solvers.updates.base import Look, Memory, Update, rate
 
 @dataclass(frozen=True)
 class QuasiNewton(Update):
-    """p ← p − lr B g, with B the inverse Hessian that L-BFGS makes of known differences.
+    """p ← p − lr B g, with B the inverse Hessian that L-BFGS builds from given differences.
 
-    The differences are given, and stay as they are: they come from where gradients are accurate,
-    while g here may have noise.
+    The differences are given and fixed: they come from where gradients are accurate, while g here
+    may be noisy.
 
     Args:
         lr: the learning rate, or a schedule; 1 is Newton's step.
-        pairs: rows of `s`, differences of points, and of `z`, those of the gradients there. None
+        pairs: rows of `s`, differences of points, and of `z`, those of their gradients. None
             makes B the identity.
 
     Reference: Liu & Nocedal, 1989; with noise, Byrd, Hansen, Nocedal & Singer, "A stochastic
@@ -48,7 +48,7 @@ class QuasiNewton(Update):
 
 
 def in_metric(s: Tensor, z: Tensor, gradient: Tensor) -> Tensor:
-    """B g by the two loops of L-BFGS."""
+    """B g by the two-loop recursion of L-BFGS."""
     d, alphas = gradient, []
     for i in reversed(range(len(s))):
         alpha = float(s[i] @ d) / float(s[i] @ z[i])

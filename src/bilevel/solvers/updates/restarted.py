@@ -1,4 +1,4 @@
-"""Accelerated descent that forgets its momentum where that has carried it far."""
+"""Accelerated descent that drops its momentum once that has carried it far."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bilevel.solvers.updates.base import Look, Memory, Update, rate
 class Restarted(Update):
     """x = w − lr g(w), w ← x + (1 − θ) (x − x′), with restarts: for losses that are not convex.
 
-    x′ is the x of the step before, and w, where the next gradient is taken, is the point that is
-    moved. With t steps since the last restart and S = Σ ‖x − x′‖² over them, t S > B² is a restart:
-    w ← x, and B shrinks by a hundredth.
+    x′ is the x of the previous step, and w, where the next gradient is taken, is the point that is
+    moved. With t steps since the last restart and S = Σ ‖x − x′‖² over them, t S > B² triggers a
+    restart: w ← x, and B shrinks by a hundredth.
 
     Args:
         lr: the learning rate, or a schedule.
         theta: θ, between 0 and 1: 1 − θ is the momentum.
-        bound: B, a length that x may go before it restarts; None never restarts.
+        bound: B, how far x may move before a restart; None never restarts.
 
     Reference: Li & Lin, "Restarted nonconvex accelerated gradient descent", ICML 2022.
     """

@@ -1,4 +1,4 @@
-"""Any optimiser of torch as an update."""
+"""Any torch optimiser as an update."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class TorchOptimizer(Update):
         factory: makes the optimiser from a list of parameters, as
             `lambda parameters: torch.optim.RMSprop(parameters, lr=0.01)` does.
         lr: the learning rate, or a schedule; None leaves the optimiser's own.
-        like: None, or the problem's x0 (y0, for inner steps). Then the factory is given the
-            parameters in this structure, of a module as a dict by name: for groups of their own.
-        scheduler: None, or what makes a scheduler of torch from the optimiser, as
+        like: None, or the problem's x0 (y0, for inner steps). Then the factory receives the
+            parameters in this structure (for a module, a dict by name), to put them into groups.
+        scheduler: None, or a function that makes a torch scheduler from the optimiser, as
             `lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 1000)` does: each group's
-            rate follows it, a step at a time.
+            rate follows it, step by step.
 
     Example:
         >>> import torch, bilevel
@@ -73,14 +73,14 @@ class TorchOptimizer(Update):
                 f"factory {quoted(self.factory)} must make a torch optimiser from a list of "
                 f"parameters, but it made {quoted(optimizer)}"
             )
-        # Before loading: a scheduler that starts sets rates.
+        # Before loading: a new scheduler sets rates.
         scheduler = None if self.scheduler is None else self.scheduler(optimizer)
         if "optimizer" in memory:
-            # A copy: the optimiser shares the tensors that it loads, and a step overwrites them.
+            # A copy: the optimiser shares the tensors it loads, and a step overwrites them.
             optimizer.load_state_dict(copy.deepcopy(memory["optimizer"]))
             if scheduler is not None:
                 scheduler.load_state_dict(copy.deepcopy(memory["scheduler"]))
-        # After loading, which brings back the rate of the last step.
+        # After loading, which restores the rate of the last step.
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] if self.lr is None else rate(self.lr, look)
         slopes = [gradient] if self._structure is None else self._structure.views(gradient)
