@@ -1,11 +1,11 @@
-"""Certificates: how far is this x from a stationary point, at most?
+"""Certificates: how far can this x be from a stationary point?
 
 Along a run, `bilevel.certify` bounds ‖∇Φ(x)‖ from what it can measure (inner gradient, residual of
 the linear solve) and from constants of the losses. For softmax regression with fixed features these
-constants are proven, so that the bound holds, and is not just an estimate. Here the truth, from
-dense matrices, is drawn beside it.
+constants are proven, so the bound holds and is not just an estimate. Here it is plotted next to the
+truth, computed from dense matrices.
 
-What to change: `certify(result)` works on every result; for losses of your own the constants are
+What to change: `certify(result)` works on every result; for your own losses the constants are
 estimated, and `certificate.rigorous` is False.
 """
 

@@ -1,10 +1,10 @@
-"""Killed, started again, the same bits.
+"""Killed, restarted, the same bits.
 
 A run keeps a checkpoint. Its process is killed (SIGKILL: no time to clean up), the same program is
-started again, and goes on. The end is that of a run that was never killed, to the last bit, with
-random batches and Adam's memory.
+started again, and continues. The result equals that of a run that was never killed, to the last
+bit, despite random batches and Adam's memory.
 
-What to change: in your own program only `checkpoint="folder"` is needed; `checkpoint_every` is 60
+What to change: your own program only needs `checkpoint="folder"`; `checkpoint_every` is 60
 seconds by default. A folder of another problem or method is refused, and the difference named.
 """
 

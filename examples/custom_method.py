@@ -2,11 +2,11 @@
 
 A double loop is made of three parts: how y is found, how it is differentiated, how x moves. Name
 them in `parts`, and your method runs, counts, checkpoints, resumes and takes any data like the
-others. This one takes momentum inside, a Nyström sketch for the linear system, and Adam outside.
+others. This one uses momentum for y, a Nyström sketch for the linear system, and Adam for x.
 
-What to change: any part, by another of `bilevel.inner`, `bilevel.linear` or `bilevel.updates`,
-or by one that you write. In the library itself a method is one file: see "The next method in one
-file".
+What to change: replace any part by another from `bilevel.inner`, `bilevel.linear` or
+`bilevel.updates`, or by one that you write. In the library itself a method is one file: see "The
+next method in one file".
 """
 
 from __future__ import annotations

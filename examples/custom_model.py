@@ -1,10 +1,10 @@
 """A model of your own: derivatives that you know better than autograd.
 
 Exponential fits of counts, with a weight for each row: f and g are Poisson losses. The two losses
-alone would do. A `Model` adds what is known of them, here all that g is asked, in closed form, and
-every method uses it. `bilevel.models.conformance` tests such a model against its losses.
+alone would be enough. A `Model` adds what is known about them, here all derivatives of g in closed
+form, and every method uses it. `bilevel.models.conformance` tests such a model against its losses.
 
-What to change: the formulas of `Point`, by those of your own inner loss.
+What to change: replace the formulas in `Point` by those of your own inner loss.
 """
 
 from __future__ import annotations

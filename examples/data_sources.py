@@ -2,9 +2,10 @@
 
     python examples/data_sources.py [plot.png]
 
-Eight sources of text, in four of which the letters are shuffled. x are the logits of their weights
-in the training loss, y the transformer, f its loss on a little clean text. By SAMA, with Adam
-inside, and by F2SA, with first derivatives alone (Choe et al., 2023; Pan et al., 2025).
+Eight sources of text, in four of which the letters are shuffled. x holds the logits of their
+weights in the training loss, y is the transformer, f its loss on a little clean text. Solved by
+SAMA, with Adam for y, and by F2SA, with first derivatives only (Choe et al., 2023; Pan et al.,
+2025).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Dataset distillation: one picture a class, such that a classifier trained on the ten alone works.
+"""Dataset distillation: ten pictures, one per class, that suffice to train a classifier.
 
     python examples/dataset_distillation.py [plot.png]
 
-x are the pictures, their soft labels and the learning rate; y a classifier that takes 10 steps on
-them from its start; f its loss on 1,000 digits (Wang, Zhu, Torralba & Efros, 2018).
+x holds the pictures, their soft labels and the learning rate; y is a classifier that takes 10 steps
+on them from its start; f is its loss on 1,000 digits (Wang, Zhu, Torralba & Efros, 2018).
 """
 
 from __future__ import annotations

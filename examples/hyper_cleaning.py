@@ -1,10 +1,10 @@
 """Hyper-cleaning: a weight for each row finds the wrong labels.
 
-40 % of 1,000 digits are labelled one too high. Softmax regression is trained on rows that
-are weighed by σ(x_i), and 300 clean rows judge the weights: no one says which labels are wrong, and
+40 % of 1,000 digits are labelled one too high. Softmax regression is trained on rows
+weighted by σ(x_i), and 300 clean rows judge the weights: nobody says which labels are wrong, and
 yet the weights of wrong rows fall (Franceschi et al., 2018; Ji, Yang & Liang, 2021, section 6).
 
-The noise matters: with labels replaced uniformly at random, which a regression with a ridge
+The kind of noise matters: with labels replaced uniformly at random, which a regression with a ridge
 averages out, the same program gained less than 0.005 in accuracy.
 
 What to change: put your own rows and labels in place of the digits; `steps=` trades time for

@@ -1,10 +1,10 @@
-"""iMAML: a common start for many tasks, with an implicit gradient in a loop of one's own.
+"""iMAML: a common start for many tasks, with an implicit gradient in your own loop.
 
     python examples/imaml.py [plot.png]
 
-A task is a sine of its own height and phase, with ten points. Its network is trained on them with a
-pull ½λ‖y − x‖² towards the start x; after that the steps are forgotten, and bilevel.backward solves
-(∇²y g) v = ∇y f by CG (Rajeswaran, Finn, Kakade & Levine, 2019).
+Each task is a sine with its own amplitude and phase, given by ten points. Its network is trained on
+them with a pull ½λ‖y − x‖² towards the start x; after that the steps are discarded, and
+bilevel.backward solves (∇²y g) v = ∇y f by CG (Rajeswaran, Finn, Kakade & Levine, 2019).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Rows that stay on disk.
 
-200,000 rows lie in a file of 154 MB. Hyper-cleaning by stocBiO reads the rows of each batch from
-the file, and holds no more of it. The same holds for a file of a terabyte; the benchmark "Larger
-than memory" has the figures for 8.6 GB.
+200,000 rows are in a file of 154 MB. Hyper-cleaning by stocBiO reads the rows of each batch from
+the file, and holds no more of it. It would do the same with a file of a terabyte; the benchmark
+"Larger than memory" has the figures for 8.6 GB.
 
-What to change: the path of your own .npy file; Parquet goes by `bilevel.stored.ParquetRows`, and
-is best written once as .npy by `bilevel.stored.write_npy`.
+What to change: use the path of your own .npy file; Parquet is read by `bilevel.stored.ParquetRows`,
+and is best converted once to .npy by `bilevel.stored.write_npy`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Learned augmentation: how far training digits should be moved and how noisy they should be.
+"""Learned augmentation: how far to shift training digits, and how much noise to add.
 
     python examples/learned_augmentation.py [plot.png]
 
-60 digits to train on; those to be judged on are moved by up to a pixel. x are the logarithms of the
-sizes of random shifts and of noise in the inner loss. The draws are the same when a step is
-differentiated as when it was taken.
+There are 60 digits to train on; the validation digits are shifted by up to a pixel. x holds the
+logarithms of the sizes of random shifts and of noise in the inner loss. The draws are the same when
+a step is differentiated as when it was taken.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python examples/learned_rates.py [plot.png]
 
-A network on few digits overfits. 20 steps of momentum are unrolled from the same start at each
-outer step, and their rates and decays learned on other rows (Franceschi et al., 2017; Micaelli &
-Storkey, 2021).
+A network trained on few digits overfits. 20 momentum steps are unrolled from the same start at each
+outer step, and their rates and decays are learned on other rows (Franceschi et al., 2017; Micaelli
+& Storkey, 2021).
 """
 
 from __future__ import annotations

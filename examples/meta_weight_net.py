@@ -3,7 +3,8 @@
     python examples/meta_weight_net.py [plot.png]
 
 40 % of the labels of 1,000 digits are wrong. A network is trained on them as they are, and again
-with each loss weighed by a network of the loss, which 100 clean rows train (Shu et al., 2019).
+with each loss weighted by a small network, a function of the loss, trained on 100 clean rows (Shu
+et al., 2019).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""In a training loop of your own: learn the weight decay of each layer as you train.
+"""In your own training loop: learn the weight decay of each layer as you train.
 
-Where you would call `loss.backward()` for the network, nothing changes. Every 20 steps
-`bilevel.backward` adds the gradient of the validation loss by the decays, through the training
-that the decays steer, to their `.grad`, and an optimiser of torch moves them.
+Where you call `loss.backward()` for the network, nothing changes. Every 20 steps
+`bilevel.backward` adds to the `.grad` of the decays the gradient of the validation loss, through
+the training that they influence, and a torch optimiser moves them.
 
-What to change: `decays` can be anything that your training loss depends on: a temperature,
-weights of tasks or of sources, the strength of a label smoothing.
+What to change: `decays` can be anything on which your training loss depends: a temperature,
+weights of tasks or of sources, the strength of label smoothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """One penalty for each feature, against the best single one.
 
-Of 60 features 6 decide the class, the others are noise. A grid finds the best single penalty; a
+Of 60 features, 6 decide the class; the others are noise. A grid finds the best single penalty; a
 hypergradient moves all 60 at once, switches the noise off and leaves the six alone.
 
-What to change: your own features and labels; `bilevel.PerWeight()` for a penalty for each weight of
-each class. A penalty for each feature can overfit the rows that judge it: keep others to check.
+What to change: use your own features and labels, or `bilevel.PerWeight()` for one penalty per
+feature and class. A penalty for each feature can overfit the rows that judge it: keep others to
+check.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """SABA against stocBiO: what a table of gradients buys.
 
-A regression is drawn towards x (inner), and x is to make it good on other rows (outer). Both
+A regression is pulled towards x (inner), and x should make it good on other rows (outer). Both
 methods see 20 rows at a time. stocBiO draws fresh ones for each inner step and each term of its
 Neumann series, and ends in a ball of noise. SABA remembers a gradient for each block of rows
-and, like SAGA, goes on down with constant steps, to the solution itself.
+and, like SAGA, keeps descending with constant steps, to the solution itself.
 
-The problem was chosen to show it. With penalties for each feature, or weights for each row, and
+The problem was chosen to show this. With penalties for each feature, or weights for each row, and
 rates that were not tuned, SABA's lead in Φ was small or none.
 
-What to change: put another method of `bilevel.algorithms` into `METHODS`; give the same batch to
-all, and compare against samples, as here, or against `record.seconds`.
+What to change: put another method from `bilevel.algorithms` into `METHODS`; give all of them the
+same batch size, and plot against samples, as here, or against `record.seconds`.
 """
 
 from __future__ import annotations

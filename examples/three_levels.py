@@ -1,10 +1,10 @@
-"""Three levels: two argmins, one inside the other, and a loop of one's own around them.
+"""Three levels: two argmins, one inside the other, and your own loop around them.
 
     python examples/three_levels.py [plot.png]
 
-A price x is chosen by who foresees what a firm y does, which foresees what its buyers z do: z(x, y)
-= argmin ½z² − z(y − x), y(x) = argmin (y − 2)² − z y + ½y², and x maximises x z. By hand, z = y − x
-and y = (4 − x), so that x z = x (4 − 2x) is largest at x = 1.
+A price x is set by someone who anticipates a firm y, which in turn anticipates its buyers z: z(x,
+y) = argmin ½z² − z(y − x), y(x) = argmin (y − 2)² − z y + ½y², and x maximises x z. By hand, z =
+y − x and y = (4 − x), so x z = x (4 − 2x) is largest at x = 1.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Two processes, one result.
 
 Each of two processes holds half of the rows. They sum gradients and products, and take the same
-steps as one process that holds all rows. The program starts its own two ranks here; usually you
-would write the part under `rank` alone, and start it by `torchrun --nproc-per-node 2 program.py`.
+steps as one process that holds all rows. Here the program starts its own two ranks; usually you
+would write only the body of `rank`, and start it with `torchrun --nproc-per-node 2 program.py`.
 
-What to change: `RANKS`, or the machine: with torchrun the ranks may be on several machines. On one
+What to change: `RANKS`, or the machines: with torchrun the ranks may be on several of them. On one
 machine threads are as fast; ranks are for rows that do not fit into the memory of one.
 """
 

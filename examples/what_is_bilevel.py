@@ -1,11 +1,11 @@
 """One picture of bilevel optimisation.
 
-Inside, a curve is fitted to training points with a penalty exp(x) on how much it bends. Outside,
-the penalty is judged by points that the fit has not seen: Φ(x) is their error. Too small a
+On the inside, a curve is fitted to training points with a penalty exp(x) on how much it bends. On
+the outside, points that the fit has not seen judge the penalty: Φ(x) is their error. Too small a
 penalty fits the noise, too large a one fits nothing; the slope of Φ, the hypergradient, says
 which way to go.
 
-What to change: the number of coefficients (`DEGREE`), or one penalty for each of them
+What to change: the number of coefficients (`DEGREE`), or use one penalty for each of them
 (`x0=torch.zeros(DEGREE)`, and nothing else).
 """
 
