@@ -36,6 +36,7 @@ import bilevel
 from bilevel.sklearn import PenalizedLogisticRegression
 
 MOST, FEWEST, WORDS = 4000, 5, 4
+CHOSEN_ON = ("german_credit", "titanic", "banknote", "soybean", "letter", "sms_spam")
 OURS, GRID = "PenalizedLogisticRegression", "LogisticRegressionCV"
 
 
@@ -83,13 +84,11 @@ def measured(model: Any, A: Any, y: Any, B: Any, z: Any) -> dict[str, float | No
     loss = None
     if hasattr(model, "predict_proba") and not isinstance(model, ComplementNB):
         loss = log_loss(z, model.predict_proba(B), labels=model.classes_)
-    return {"log_loss": loss, "accuracy": float(model.score(B, z)), "seconds": seconds}
+    right = float(np.mean(model.predict(B) == z))  # LogisticRegressionCV.score is its log-loss
+    return {"log_loss": loss, "accuracy": right, "seconds": seconds}
 
 
 def jobs(folder: Path | None, seeds: list[int]) -> Iterator[tuple[str, int, Any, dict[str, Any]]]:
-    for name, data in newsgroups():
-        rivals = {"ComplementNB": ComplementNB(), "LinearSVC": LinearSVC()}
-        yield name, 0, lambda data=data: data, rivals
     for seed in seeds:
         for path in sorted(folder.glob("*.csv.gz")) if folder else []:
             grid = LogisticRegressionCV(
@@ -97,6 +96,9 @@ def jobs(folder: Path | None, seeds: list[int]) -> Iterator[tuple[str, int, Any,
             )
             make = lambda path=path, seed=seed: table(path, seed)  # noqa: E731
             yield path.name.removesuffix(".csv.gz"), seed, make, {GRID: grid}
+    for name, data in newsgroups():
+        rivals = {"ComplementNB": ComplementNB(), "LinearSVC": LinearSVC()}
+        yield name, 0, lambda data=data: data, rivals
 
 
 def page(lines: list[dict[str, Any]]) -> str:
@@ -106,18 +108,41 @@ def page(lines: list[dict[str, Any]]) -> str:
     rows = ["| table | seed | model | log-loss | accuracy | CPU s |", "|---|---|---|---|---|---|"]
     for (name, seed), models in found.items():
         for model, line in models.items():
-            loss = "" if line["log_loss"] is None else f"{line['log_loss']:.4f}"
-            rows.append(
-                f"| {name} | {seed} | {model} | {loss} | {line['accuracy']:.4f} | "
-                f"{line['seconds']:.1f} |"
+            loss, right = (
+                "" if line[name] is None else f"{line[name]:.4f}"
+                for name in ("log_loss", "accuracy")
             )
-    pairs = [models for models in found.values() if OURS in models and GRID in models]
-    lower = sum(models[OURS]["log_loss"] < models[GRID]["log_loss"] for models in pairs)
-    faster = sum(models[OURS]["seconds"] <= models[GRID]["seconds"] for models in pairs)
-    text = (
-        f"Log-loss below LogisticRegressionCV's in {lower} of {len(pairs)} tables and seeds, at no "
-        f"more processor time in {faster}."
+            rows.append(f"| {name} | {seed} | {model} | {loss} | {right} | {line['seconds']:.2f} |")
+    pairs = {key: models for key, models in found.items() if OURS in models and GRID in models}
+    means = pd.DataFrame(
+        [
+            {**models[model], "model": short}
+            for models in pairs.values()
+            for short, model in (("ours", OURS), ("grid", GRID))
+        ]
     )
+    means = means.pivot_table(["log_loss", "seconds"], "table", "model")
+    lower = {
+        name: row["log_loss", "ours"] < row["log_loss", "grid"] for name, row in means.iterrows()
+    }
+    faster = means["seconds", "ours"] <= means["seconds", "grid"]
+    single = [m[OURS]["log_loss"] < m[GRID]["log_loss"] for m in pairs.values()]
+    choice = [lower[name] for name in lower if name in CHOSEN_ON]
+    judged = [lower[name] for name in lower if name not in CHOSEN_ON]
+    text = (
+        f"Mean log-loss over the seeds below LogisticRegressionCV's on {sum(lower.values())} of "
+        f"{len(lower)} tables: on {sum(choice)} of the {len(choice)} that settings were chosen on "
+        f"({', '.join(CHOSEN_ON)}), on {sum(judged)} of the {len(judged)} others; on "
+        f"{sum(single)} of {len(single)} single draws. At no more processor time on "
+        f"{int(faster.sum())} tables; in all {means['seconds', 'ours'].sum():.1f} s a seed against "
+        f"{means['seconds', 'grid'].sum():.1f}."
+    )
+    table = ["| table, mean over seeds | log-loss | grid | CPU s | grid |", "|---|---|---|---|---|"]
+    for name, row in means.iterrows():
+        losses = f"{row['log_loss', 'ours']:.4f} | {row['log_loss', 'grid']:.4f}"
+        seconds = f"{row['seconds', 'ours']:.2f} | {row['seconds', 'grid']:.2f}"
+        table.append(f"| {name} | {losses} | {seconds} |")
+    rows = [*table, "", *rows]
     return f"{text}\n\n" + "\n".join(rows) + "\n"
 
 

@@ -20,7 +20,7 @@ from bilevel.sklearn import (
 )
 
 HYPER = HyperCleaner("hyper-cleaning", random_state=0)
-QUICK = {"folds": 2, "steps": 1, "random_state": 0}  # the checks fit some hundred times
+QUICK = {"folds": 2, "random_state": 0}  # the checks fit some hundred times
 ESTIMATORS = [HYPER, PenalizedLogisticRegression(**QUICK)]
 
 

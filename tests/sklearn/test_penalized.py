@@ -1,6 +1,7 @@
 """Penalties by cross-validation, and gross errors in numbers, against closed forms and truths."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,13 +12,12 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
 
 import sklearn
 from bilevel.apps import cross_fitted as engine
 from bilevel.apps.class_sums import ClassSums
-from bilevel.apps.fold_fits import Fit, Rows
-from bilevel.apps.penalty_search import Space
-from bilevel.models.softmax.losses import CrossEntropy, Squared
+from bilevel.apps.linear_fits import ClassFit, NumberFit, Rows
 from bilevel.sklearn import (
     HyperCleaner,
     HyperCleaningRegressor,
@@ -34,56 +34,77 @@ def table():
     return X, y
 
 
-@pytest.mark.parametrize("loss", [CrossEntropy(), Squared()])
-def test_slope_of_a_fold_is_its_finite_difference(table, loss):
+@pytest.mark.parametrize("classes", [2, 3, None])
+def test_a_fit_is_the_minimum_and_knows_its_curvature(table, classes):
     X, y = table
-    labels, columns = (y, 2) if isinstance(loss, CrossEntropy) else (X[:, 0] + 0.1 * y, 1)
     weights = np.random.default_rng(1).uniform(0.5, 2, len(y))
-    rows = Rows(X, labels, weights)
-    train, test = rows.take(np.arange(160) < 120), rows.take(np.arange(160) >= 120)
-    fit, h = Fit(train, test, columns, loss, 1e-12), 1e-4
-    at = np.linspace(-1, 2, 6)
-    found = fit.slope(at)[1][:-1]
-    for j, e in enumerate(np.eye(6)):
-        difference = (fit.loss(at + h * e) - fit.loss(at - h * e)) / (2 * h)
-        assert found[j] == pytest.approx(difference, rel=1e-4, abs=1e-7)
+    labels = {2: y, 3: np.arange(160) % 3, None: X[:, 0] + 0.1 * y}[classes]
+    rows, level, own = Rows(X, labels, weights), 0.3, np.linspace(-1, 2, 6)
+    fit = NumberFit(rows) if classes is None else ClassFit(rows, classes)
+    fit.solve(1.0)
+    fit.solve(level, own)
+    A, s, b = (torch.as_tensor(part) for part in (X, weights, labels))
+    c = torch.as_tensor(np.exp(level + own))
+
+    def loss(W):
+        Z = A @ W.T + torch.as_tensor(fit.intercept)
+        if classes is None:
+            return s @ (Z[:, 0] - b).square() / 2
+        Z = torch.cat([torch.zeros_like(Z), Z], dim=1) if classes == 2 else Z
+        return s @ torch.nn.functional.cross_entropy(Z, b, reduction="none")
+
+    W = torch.as_tensor(fit.coefficients)
+    gradient = torch.func.grad(lambda W: loss(W) + (c * W.square()).sum() / 2)(W)
+    assert gradient.abs().max() < 1e-6
+    H = torch.autograd.functional.hessian(loss, W).reshape(W.numel(), -1)
+    assert np.allclose(fit.curvature.T.reshape(-1), H.diagonal(), rtol=1e-8)
+    assert weights @ fit.losses(rows) == pytest.approx(float(loss(W)))
 
 
-def test_derivative_by_theta_is_the_transpose_of_the_penalties(table):
-    X, _ = table
-    space = Space.of(X * np.arange(1, 7), np.ones(160), np.array([0, 0, 1, 1, 2, 2]), 2)
-    random = np.random.default_rng(0)
-    theta, slope = random.normal(size=space.size), random.normal(size=9)
-    zero = space.penalties(np.zeros(space.size))
-    moved = space.penalties(theta) - zero
-    assert slope[:-1] @ moved == pytest.approx(space.pull(slope) @ theta)
-
-
-def test_one_group_without_naive_bayes_is_logistic_regression_at_the_penalty_found(table):
+def test_one_penalty_without_naive_bayes_is_logistic_regression_at_the_penalty_found(table):
     X, y = table
-    model = PenalizedLogisticRegression(
-        groups=np.zeros(6), naive_bayes=False, shrinkage=1e9, random_state=0
-    ).fit(X, y)
-    # Of two columns ±w/2 with exp(λ) each, a single one has exp(λ)/2, and C = 1 / exp(λ).
-    C = float(np.exp(-model.log_penalties_.mean()))
-    other = LogisticRegression(C=C, tol=1e-10).fit(X, y)
-    assert np.ptp(model.log_penalties_) < 1e-3
-    assert model.coef_.shape == other.coef_.shape == (1, 6)
-    assert np.allclose(model.coef_, other.coef_, atol=2e-3)
-    assert np.allclose(model.predict_proba(X), other.predict_proba(X), atol=2e-3)
+    for labels in (y, np.arange(160) % 3):
+        model = PenalizedLogisticRegression(naive_bayes=False, shrinkage=np.inf, random_state=0)
+        level = model.fit(X, labels).log_penalties_
+        other = LogisticRegression(C=float(np.exp(-level[0])), tol=1e-8).fit(X, labels)
+        assert (level == level[0]).all()
+        assert model.coef_.shape == other.coef_.shape
+        assert np.allclose(model.coef_, other.coef_, atol=1e-4)
+        assert np.allclose(model.predict_proba(X), other.predict_proba(X), atol=1e-4)
+
+
+def test_the_level_found_is_that_of_the_least_cross_validated_loss(table):
+    X, y = table
+    model = PenalizedRidge(shrinkage=np.inf, random_state=0).fit(X, X[:, 0] + y)
+    b = (X[:, 0] + y - (X[:, 0] + y).mean()) / (X[:, 0] + y).std()
+    folds = engine.folds_of(X, np.zeros(160), 5, seed=check_random_state(0).randint(2**31 - 1))
+
+    def judged(level):
+        parts = [(folds != k, folds == k) for k in range(5)]
+        fits = [Ridge(alpha=np.exp(level)).fit(X[train], b[train]) for train, _ in parts]
+        errors = [f.predict(X[t]) - b[t] for f, (_, t) in zip(fits, parts, strict=True)]
+        return np.square(np.concatenate(errors)).mean() / 2
+
+    found = model.log_penalties_[0]
+    assert model.cv_loss_ == pytest.approx(judged(found))
+    # A lighter one gains less than a thousandth, a heavier one loses that.
+    assert judged(found - 1.5) >= 0.999 * judged(found)
+    assert judged(found) <= 0.999 * judged(found + 1.5)
 
 
 def test_ridge_is_the_closed_form_at_the_penalties_found():
     X, y = load_diabetes(return_X_y=True)
     model = PenalizedRidge(random_state=0).fit(X, y)
+    assert np.ptp(model.log_penalties_) > 0.1
     scaled = X * np.exp(-model.log_penalties_ / 2)
-    other = Ridge(alpha=2.0, tol=1e-12).fit(scaled, y)
-    assert np.allclose(model.predict(X), other.predict(scaled), rtol=1e-3)
+    other = Ridge(alpha=1.0, tol=1e-12).fit(scaled, y)
+    assert np.allclose(model.predict(X), other.predict(scaled), rtol=1e-8)
     assert model.coef_.shape == (10,)
 
 
 def test_features_that_say_nothing_are_penalised_more(table):
     X, y = table
+    X = np.c_[X, np.random.default_rng(1).normal(size=(160, 30))]
     found = PenalizedLogisticRegression(shrinkage=1.0, random_state=0).fit(X, y).log_penalties_
     assert found[:2].max() < found[2:].min()
 
@@ -107,29 +128,50 @@ def test_copies_of_a_row_share_a_fold_whatever_the_order():
     assert np.array_equal(twice, np.r_[folds[::-1], folds])
     counts = np.array([np.bincount(folds[y == k], minlength=5) for k in (0, 1)])
     assert (counts == 4).all()
+    alone = engine.folds_of(X, np.r_[y[:-1], 2], 5, seed=0)
+    assert (alone == 5).nonzero()[0].tolist() == [39]
 
 
 def test_naive_bayes_scores_of_a_row_do_not_depend_on_its_fold():
     random = np.random.default_rng(0)
     X, y, folds = random.poisson(1.0, (60, 5)).astype(float), np.arange(60) % 3, np.arange(60) % 4
-    sums = ClassSums.of(X, y, np.ones(60), 3, folds)
+    rows = Rows(X, y, np.ones(60))
+    sums = ClassSums.of(rows, 3, folds)
     rest = folds != 2
-    alone = ClassSums.of(X[rest], y[rest], np.ones(45), 3, np.array([0, 1, 9, 2])[folds[rest]])
+    alone = ClassSums.of(rows.take(rest), 3, np.array([0, 1, 9, 2])[folds[rest]])
+    alone = replace(alone, smoothing=sums.smoothing)  # features' scale alone, no labels
     ratio = sums.scores_within(set())[~rest] / (X[~rest] @ alone.weights(set()))
     assert np.allclose(ratio, ratio[0, 0])
 
 
 def test_naive_bayes_lowers_the_loss_on_counts_of_words():
     random = np.random.default_rng(0)
-    y = np.arange(400) % 4
+    y = np.arange(1000) % 4
     rates = random.gamma(0.3, size=(4, 300))
     X = scipy.sparse.csr_array(random.poisson(0.03 * rates[y]).astype(float))
     losses = []
     for naive_bayes in (False, True):
         model = PenalizedLogisticRegression(naive_bayes=naive_bayes, random_state=0)
-        P = model.fit(X[:200], y[:200]).predict_proba(X[200:])
-        losses.append(-np.log(P[np.arange(200), y[200:]]).mean())
+        P = model.fit(X[:600], y[:600]).predict_proba(X[600:])
+        losses.append(-np.log(P[np.arange(400), y[600:]]).mean())
     assert losses[1] < 0.97 * losses[0]
+
+
+def test_a_class_of_one_row_is_learned(table):
+    X, y = table
+    model = PenalizedLogisticRegression(random_state=0).fit(X, np.r_[y[:-1], 2])
+    assert model.coef_.shape == (3, 6)
+    assert np.isfinite(model.cv_loss_)
+
+
+def test_large_rows_learn_one_level_with_naive_bayes(table, monkeypatch):
+    monkeypatch.setattr(engine, "_LARGE", 0)
+    random = np.random.default_rng(0)
+    y = np.arange(400) % 2
+    X = scipy.sparse.csr_array(random.poisson(0.1 + 0.2 * random.random((2, 500))[y]).astype(float))
+    model = PenalizedLogisticRegression(random_state=0).fit(X[:300], y[:300])
+    assert np.ptp(model.log_penalties_) == 0
+    assert model.score(X[300:], y[300:]) > 0.8
 
 
 def test_a_weight_of_two_is_a_copy_and_class_weights_are_weights(table):

@@ -1,158 +1,191 @@
-"""The outer problem of `bilevel.apps.cross_fitted`: which penalties there are, and their search."""
+"""The search of `bilevel.apps.cross_fitted`: one level for all, then what is particular."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import scipy.optimize
 import scipy.sparse
 
-from bilevel.apps.fold_fits import Fit
+from bilevel.apps.class_sums import ClassSums
 from bilevel.apps.holdout import Array
+from bilevel.apps.linear_fits import ClassFit, Fit, NumberFit, Rows
 
-_LEVELS = (
-    11.0,
-    8.0,
-    5.0,
-    2.0,
-    -1.0,
-    -4.0,
-)  # of η above the log of the variance, tried first
-_WORTHWHILE = 1e-4  # of the loss: an outer step that gains less is the last
-_STEEP = 1e3  # the first loss in L-BFGS-B's eyes: its first step is then of length one
-_SMALLEST = 1e-12  # of a variance, relative to the mean
+STEP = 1.5  # between levels
+_WORTHWHILE = 0.999  # of the loss: what gains less is not worth a lighter penalty
+_FIRST, _STEPS = 1.0, 9  # the first level, above the log of a row's variance, and the most steps
+_FARTHEST = 7.0  # |δ|
+_TINY = 1e-12  # before a logarithm
+# The steps of a fit: as many as scikit-learn's, on folds of sparse rows, on large data.
+_FULL, _QUICK, _ROUGH = 100, 30, 10
 
 
 @dataclass(frozen=True)
-class Space:
-    """λ as a linear function of θ = (η, ζ, η of naive Bayes, δ of each unit)."""
+class Task:
+    """What is to be fitted, and how it is judged.
 
-    spread: Array  # log v_j about its mean
-    start: float  # log of the mean of v
-    unit: Array  # of each feature
-    scores: int  # columns of naive Bayes
+    Args:
+        rows: all of them.
+        classes: how many, None for numbers.
+        of_row: the fold of each row; those of the last number are never judged.
+        folds: how many there are, the last number.
+        judged: how many of them are judged.
+        groups: the group of each feature.
+        shrinkage: τ.
+        is_large: a fold is judged by a rough fit on one other, and all features share a penalty.
+        jobs: threads.
+        tell: is told how it goes.
+    """
 
-    @staticmethod
-    def of(features: Any, weights: Array, groups: Array | None, scores: int) -> Space:
-        share = weights / weights.sum()
-        squares = features.power(2) if scipy.sparse.issparse(features) else np.square(features)
-        mean, square = (np.asarray(share @ part).astype(float) for part in (features, squares))
-        v = square - mean**2
-        level = float(v.mean()) or 1.0
-        spread = np.log(np.maximum(v / level, _SMALLEST))
-        varies = v > _SMALLEST * level
-        middle = spread[varies].mean() if varies.any() else 0.0
-        unit = np.arange(len(v)) if groups is None else np.unique(groups, return_inverse=True)[1]
-        return Space(np.where(varies, spread - middle, 0.0), float(np.log(level)), unit, scores)
-
-    @property
-    def shared(self) -> int:
-        return 3 if self.scores else 2
-
-    @property
-    def size(self) -> int:
-        return self.shared + int(self.unit.max()) + 1
-
-    def first(self, level: float) -> Array:
-        theta = np.zeros(self.size)
-        theta[0] = self.start + level
-        return theta
-
-    def penalties(self, theta: Array) -> Array:
-        own = theta[0] + theta[1] * self.spread + theta[self.shared :][self.unit]
-        return np.append(own, np.full(self.scores, theta[2])) if self.scores else own
-
-    def pull(self, slope: Array) -> Array:
-        """A derivative by λ (and the bias) as one by θ."""
-        p = len(self.spread)
-        own = slope[:p]
-        shared = [own.sum(), own @ self.spread, slope[p : p + self.scores].sum()][: self.shared]
-        return np.append(shared, np.bincount(self.unit, own, self.size - self.shared))
-
-    @property
-    def is_drawn(self) -> Array:
-        """Which of θ are drawn towards zero: all but the levels."""
-        return ~np.isin(np.arange(self.size), [0, *range(2, self.shared)])
-
-    @property
-    def bounds(self) -> list[tuple[float, float]]:
-        shared = [(self.start - 9, self.start + 14), (-1.5, 1.5), (-9.0, 9.0)][: self.shared]
-        return shared + [(-6.0, 6.0)] * (self.size - self.shared)
-
-
-@dataclass
-class Search:
-    """The outer problem: first one level for all, on a grid, then everything, by L-BFGS."""
-
-    space: Space
-    fits: list[Fit]
-    total: float
+    rows: Rows
+    classes: int | None
+    of_row: Array
+    folds: int
+    judged: int
+    groups: Array
     shrinkage: float
+    is_large: bool
     jobs: int
     tell: Callable[[str], None]
-    calls: int = 0
-    common: float = float("nan")
-    best: float = float("nan")
 
-    def run(self, steps: int) -> Array:
-        if not self.fits:  # all rows are copies of one
-            return self.space.first(0.0)
-        theta = self._level()
-        if steps == 0:
-            self.best = self.common
-            return theta
-        # In units in which the curvature of the shrinkage is one, whatever τ is.
-        unit = np.where(self.space.is_drawn, max(1.0, self.shrinkage) ** -0.5, 1.0)
 
-        def value(u: Array) -> tuple[float, Array]:
-            found, slope = self._value(unit * u)
-            return found, unit * slope
+class Search:
+    """With the scores of naive Bayes as further columns, or without."""
 
-        found = scipy.optimize.minimize(
-            value,
-            theta / unit,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=np.array(self.space.bounds) / unit[:, None],
-            options={"maxiter": steps, "maxfun": steps + 5, "ftol": _WORTHWHILE},
-        )
-        theta = np.asarray(unit * found.x)
-        self.best = self._mean(Fit.loss, theta)
-        return theta
+    def __init__(self, task: Task, sums: ClassSums | None) -> None:
+        self._task, self._sums = task, sums
+        folds = [k for k in range(task.folds) if (task.of_row == k).any()]
+        self._parts = [self._part(k) for k in folds[: task.judged]] if len(folds) > 1 else []
+        self._weights = np.concatenate([test.weights for _, test in self._parts] or [np.ones(1)])
+        self.level = _size(task.rows)
+        self.losses = np.full(len(self._weights), np.nan)
+        self.is_particular, self.calls = False, 0
 
-    def _level(self) -> Array:
-        """From heavy to light, as long as it gains."""
-        best, chosen = float("inf"), 0.0
-        for level in _LEVELS:
-            value = self._mean(Fit.loss, self.space.first(level))
-            if value >= best:
+    def find_level(self) -> None:
+        """From heavy penalties to light ones, which take longer, while the loss falls."""
+        if not self._parts:  # all rows are copies of one
+            return
+        self.level += _FIRST
+        self.losses = self._at(self.level)
+        if not self._walk(-STEP):
+            self._walk(STEP)
+
+    def _walk(self, step: float) -> bool:
+        """On as long as it is worthwhile; whether it was at all."""
+        start = self.level
+        for _ in range(_STEPS):
+            losses = self._at(self.level + step)
+            if self._weights @ losses >= _WORTHWHILE * (self._weights @ self.losses):
                 break
-            best, chosen = value, level
-        self.common = best
-        return self.space.first(chosen)
+            self.level, self.losses = self.level + step, losses
+        return self.level != start
 
-    def _value(self, theta: Array) -> tuple[float, Array]:
-        found = self._each(Fit.slope, theta)
-        value = sum(part for part, _ in found) / self.total
-        slope = self.space.pull(sum(part for _, part in found) / self.total)
-        drawn = np.where(self.space.is_drawn, theta, 0.0)
-        strength = self.shrinkage / self.total
-        self.tell(f"{self.calls} fits of all folds, cross-validated loss {value:.5g}")
-        penalised = value + strength * float(drawn @ drawn) / 2
-        unit = _STEEP / self.common
-        return unit * penalised, unit * (slope + strength * drawn)
+    def _at(self, level: float) -> Array:
+        return self._judge(lambda fit: self._solve(fit, level))
 
-    def _mean(self, ask: Callable[[Fit, Array], float], theta: Array) -> float:
-        return float(sum(self._each(ask, theta)) / self.total)
+    def find_what_is_particular(self) -> None:
+        """Whether penalties of their own lower the loss."""
+        if not self._parts or self._task.is_large or np.isinf(self._task.shrinkage):
+            return
 
-    def _each(self, ask: Callable[[Fit, Array], Any], theta: Array) -> list[Any]:
+        def solve(fit: Fit) -> None:
+            self._solve(fit, self.level)
+            self._particular(fit)
+
+        losses = self._judge(solve)
+        if self._weights @ losses < self._weights @ self.losses:
+            self.losses, self.is_particular = losses, True
+
+    def is_better_than(self, other: Search) -> bool:
+        """By more than a standard error."""
+        gain = other.losses - self.losses
+        mean = np.average(gain, weights=self._weights)
+        return bool(mean * self._weights.sum() > np.sqrt(self._weights @ (gain - mean) ** 2))
+
+    @property
+    def loss(self) -> float:
+        """Cross-validated, of a row."""
+        return float(np.average(self.losses, weights=self._weights))
+
+    def fit_all(self) -> tuple[Array, Array, Array]:
+        """λ of each feature, coefficients and intercept."""
+        rows, p = self._task.rows, self._task.rows.features.shape[1]
+        if self._sums is not None:
+            rows = rows.beside(self._sums.scores_within(set()))
+        fit = self._fit(rows, _FULL)
+        self._solve(fit, self.level)
+        own = self._particular(fit) if self.is_particular else np.zeros(p)
+        W = fit.coefficients[:, :p]
+        if self._sums is not None:
+            W = W + fit.coefficients[:, p:] @ self._sums.weights(set()).T
+        return self.level + own[:p], W, fit.intercept
+
+    def _part(self, k: int) -> tuple[Fit, Rows]:
+        """A fit without a fold, and the rows of this."""
+        rows, of_row, test = self._task.rows, self._task.of_row, self._task.of_row == k
+        train = np.isin(of_row, [k + 1, self._task.folds]) if self._task.is_large else ~test
+        fitted, judged = rows.take(train), rows.take(test)
+        if self._task.is_large and scipy.sparse.issparse(fitted.features):
+            seen = np.unique(fitted.features.indices)
+        else:
+            seen = np.arange(fitted.features.shape[1])
+        parts = fitted.columns(seen), judged.columns(seen)
+        if self._sums is not None:
+            scores = self._sums.scores_within({k})[train], self._sums.scores(judged.features, {k})
+            parts = parts[0].beside(scores[0]), parts[1].beside(scores[1])
+        steps = _QUICK if scipy.sparse.issparse(rows.features) else _FULL
+        return self._fit(parts[0], steps), parts[1]
+
+    def _fit(self, rows: Rows, steps: int) -> Fit:
+        if self._task.classes is None:
+            return NumberFit(rows)
+        return ClassFit(rows, self._task.classes, _ROUGH if self._task.is_large else steps)
+
+    def _judge(self, solve: Callable[[Fit], object]) -> Array:
+        """The loss of each row by a fit that did not see it."""
+
+        def of_part(part: tuple[Fit, Rows]) -> Array:
+            solve(part[0])
+            return part[0].losses(part[1])
+
         self.calls += 1
-        penalties = self.space.penalties(theta)
-        if self.jobs == 1:
-            return [ask(fit, penalties) for fit in self.fits]
-        with ThreadPoolExecutor(self.jobs) as pool:
-            return list(pool.map(lambda fit: ask(fit, penalties), self.fits))
+        if self._task.jobs == 1:
+            found = [of_part(part) for part in self._parts]
+        else:
+            with ThreadPoolExecutor(self._task.jobs) as pool:
+                found = list(pool.map(of_part, self._parts))
+        losses = np.concatenate(found)
+        mean = np.average(losses, weights=self._weights)
+        self._task.tell(f"{self.calls} fits of all folds, cross-validated loss {mean:.5g}")
+        return losses
+
+    def _solve(self, fit: Fit, level: float, own: Array | float = 0.0) -> None:
+        """The scores of naive Bayes share a penalty of one between them, whatever the level."""
+        if self._sums is not None:
+            more = self._sums.outputs
+            of_features = np.full(fit.coefficients.shape[1] - more, own)
+            own = np.append(of_features, np.full(more, -np.log(more) - level))
+        fit.solve(level, own)
+
+    def _particular(self, fit: Fit) -> Array:
+        """δ of each feature, and the fit with it, after that without it."""
+        groups, level = self._task.groups, np.exp(self.level)
+        h, W = fit.curvature[: len(groups)], fit.coefficients[:, : len(groups)]
+        known, size = (h / (h + level)).sum(1), level * np.square(W).sum(0)
+        size *= known.sum() / max(size.sum(), _TINY)
+        drawn = self._task.shrinkage * fit.outputs
+        top, bottom = (np.bincount(groups, part) + drawn for part in (known, size))
+        ratio = np.log(np.maximum(top, _TINY)) - np.log(np.maximum(bottom, _TINY))
+        own: Array = np.clip(ratio, -_FARTHEST, _FARTHEST)[groups]
+        self._solve(fit, self.level, own)
+        return own
+
+
+def _size(rows: Rows) -> float:
+    """log Σ_j v_j, with v_j the variance of a feature."""
+    share, A = rows.weights / rows.weights.sum(), rows.features
+    squares = A.power(2) if scipy.sparse.issparse(A) else np.square(A)
+    total = float((share @ squares).sum() - np.square(share @ A).sum())
+    return float(np.log(total)) if total > 0 else 0.0

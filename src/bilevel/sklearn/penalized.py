@@ -12,7 +12,6 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.validation import check_is_fitted
 
 from bilevel.apps.cross_fitted import CrossFitted, cross_fitted
-from bilevel.models.softmax.losses import CrossEntropy, Loss, Squared
 from bilevel.sklearn.linear import Array, LinearSoftmax, OnNumbers
 
 
@@ -20,42 +19,34 @@ class _CrossFitted(OnNumbers):
     """What both estimators hand to the engine, and keep of what it found."""
 
     groups: Any
-    folds: int | None
+    folds: int
     shrinkage: float
-    steps: int
     n_jobs: int | None
     verbose: int
 
     def _learn(
-        self,
-        X: Any,
-        labels: Array,
-        weights: Array,
-        loss: Loss,
-        columns: int,
-        naive_bayes: bool = False,
+        self, X: Any, labels: Array, weights: Array, classes: int | None, naive_bayes: bool = False
     ) -> CrossFitted:
         self._check_enough(X.shape[0])
-        if self.folds is not None and self.folds < 2:
+        if self.folds < 2:
             raise ValueError(f"folds must be at least 2, got {self.folds}")
-        if self.shrinkage < 0:
+        if not self.shrinkage >= 0:
             raise ValueError(f"shrinkage must not be negative, got {self.shrinkage}")
         found = cross_fitted(
             X,
             labels,
-            loss=loss,
-            columns=columns,
+            classes=classes,
             weights=weights,
             groups=self._groups(X.shape[1]),
             folds=self.folds,
             shrinkage=self.shrinkage,
-            steps=self.steps,
             naive_bayes=naive_bayes,
             seed=self._seed(),
             jobs=effective_n_jobs(self.n_jobs),
             tell=self._tell,
         )
         self.log_penalties_, self.cv_loss_ = found.log_penalties, found.loss
+        self.n_iter_ = found.calls
         return found
 
     def _groups(self, features: int) -> Array | None:
@@ -76,22 +67,21 @@ class _CrossFitted(OnNumbers):
 
 @dataclass(repr=False, eq=False)  # scikit-learn has its own
 class PenalizedLogisticRegression(LinearSoftmax, _CrossFitted):
-    """Softmax regression with an L2 penalty for each feature (or group), by cross-validation.
+    """Softmax regression with an L2 penalty for each feature (or group).
 
-    min Σ_i s_i ℓ(W; a_i, b_i) + Σ_jk exp(λ_j) W_jk², where hypergradients of the cross-validated
-    log-loss find λ: one level for all, how it follows the variance of a feature, and what is
-    particular to each, drawn towards zero. Then all rows are fitted. From columns that are never
-    negative (counts of words, TF-IDF, categories) naive Bayes is learned, too, and the regression
-    learns what that leaves over; the sum is still linear. Give features of about the same scale.
+    min Σ_i s_i ℓ(W; a_i, b_i) + ½ Σ_j exp(λ_j) ‖W_j‖². Cross-validation of the log-loss finds one
+    level for all; then each λ_j follows the size of its feature's coefficients, drawn to the
+    level, if that lowers the loss. From columns that are never negative (counts of words,
+    TF-IDF, categories) naive Bayes may be learned, too, and the regression learns what that
+    leaves over; the sum is still linear. Give features of about the same scale.
 
     Args:
         groups: for each feature the name or number of its group, for one penalty a group.
-        folds: of the cross-validation; None means 5, 10 for up to 1,000 rows. For large
-            problems (5 million stored entries times classes) one half of the rows judges the level
-            alone: to fit each penalty would take minutes.
-        shrinkage: how strongly penalties are drawn to their common level; 0 not at all.
-        steps: the most outer steps.
-        naive_bayes: whether to use it; only the cross-validated loss decides how much.
+        folds: of the cross-validation. For large problems (5 million stored entries times classes)
+            one fold is judged by a fit on another, and the level alone is learned.
+        shrinkage: how strongly penalties are drawn to their common level, as if so many more
+            features of the usual size were in each group; infinite for one penalty.
+        naive_bayes: whether to try it; the cross-validated loss decides.
         class_weight: None, "balanced" or a dict, as everywhere in scikit-learn.
         n_jobs: threads, each for a fold at a time.
         verbose: above 0, say how it goes.
@@ -113,9 +103,8 @@ class PenalizedLogisticRegression(LinearSoftmax, _CrossFitted):
     """
 
     groups: Any = None
-    folds: int | None = None
-    shrinkage: float = 300.0
-    steps: int = 10
+    folds: int = 5
+    shrinkage: float = 3.0
     naive_bayes: bool = True
     class_weight: Any = None
     n_jobs: int | None = None
@@ -134,21 +123,19 @@ class PenalizedLogisticRegression(LinearSoftmax, _CrossFitted):
         X, y = X[counts], y[counts]
         labels = self._numbered(y)
         weights = weights * compute_sample_weight(self.class_weight, y)
-        found = self._learn(
-            X, labels, weights, CrossEntropy(), len(self.classes_), self.naive_bayes
-        )
-        self._keep(found.coefficients, found.calls)
+        found = self._learn(X, labels, weights, len(self.classes_), self.naive_bayes)
+        self.coef_, self.intercept_ = found.coefficients, found.intercept
         return self
 
 
 @dataclass(repr=False, eq=False)
 class PenalizedRidge(RegressorMixin, _CrossFitted):  # type: ignore[misc]
-    """Least squares with an L2 penalty for each feature (or group), found by cross-validation.
+    """Least squares with an L2 penalty for each feature (or group).
 
-    min ½ Σ_i s_i (a_i'w − b_i)² + Σ_j exp(λ_j) w_j², as in `PenalizedLogisticRegression`.
+    min ½ Σ_i s_i (a_i'w − b_i)² + ½ Σ_j exp(λ_j) w_j², as in `PenalizedLogisticRegression`.
 
     Args:
-        groups, folds, shrinkage, steps, n_jobs, verbose, random_state: as there.
+        groups, folds, shrinkage, n_jobs, verbose, random_state: as there.
 
     Attributes:
         log_penalties_: λ_j of each feature; large means nearly switched off.
@@ -166,9 +153,8 @@ class PenalizedRidge(RegressorMixin, _CrossFitted):  # type: ignore[misc]
     """
 
     groups: Any = None
-    folds: int | None = None
-    shrinkage: float = 300.0
-    steps: int = 10
+    folds: int = 5
+    shrinkage: float = 3.0
     n_jobs: int | None = None
     verbose: int = 0
     random_state: Any = None
@@ -180,10 +166,9 @@ class PenalizedRidge(RegressorMixin, _CrossFitted):  # type: ignore[misc]
         X, y = X[counts], np.asarray(y[counts], float)
         middle = float(np.average(y, weights=weights))
         scale = float(np.sqrt(np.average((y - middle) ** 2, weights=weights))) or 1.0
-        found = self._learn(X, (y - middle) / scale, weights, Squared(), 1)
-        W = found.coefficients[:, 0] * scale
-        self.coef_, self.intercept_ = W[:-1].copy(), float(W[-1]) + middle
-        self.n_iter_ = found.calls
+        found = self._learn(X, (y - middle) / scale, weights, None)
+        self.coef_ = found.coefficients[0] * scale
+        self.intercept_ = float(found.intercept[0]) * scale + middle
         return self
 
     def predict(self, X: Any) -> Array:
