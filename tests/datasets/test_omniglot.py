@@ -165,7 +165,7 @@ def drawing(size: tuple[int, int]) -> bytes:
         (changed(b"no picture"), rf"{BACKGROUND}: {FIRST} cannot be read as a picture"),
         (changed(members(BACKGROUND)[FIRST][:70]), rf"{FIRST} cannot be read as a picture"),
         (changed(drawing((28, 28))), rf"{FIRST} has the size \(28, 28\), expected \(105, 105\)"),
-        (changed(bytes(100_001)), rf"{FIRST} has 100001 bytes, which is too much"),
+        (changed(bytes(100_001)), rf"{FIRST} has 100001 bytes, too many for a drawing"),
         ({k: v for k, v in members(BACKGROUND).items() if k != FIRST}, "character01' has 2 images"),
         ({}, "number of classes is 0, expected 8"),
         (None, "not a whole zip file"),

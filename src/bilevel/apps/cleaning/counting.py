@@ -56,7 +56,7 @@ def most_by_sure_rows(probabilities: Array, given: Array) -> float:
 
     >>> easy = np.array([[0.9, 0.1]] * 50 + [[0.1, 0.9]] * 50)
     >>> most_by_sure_rows(easy, np.arange(100) // 50)
-    4.0
+    3.0
     """
     best, sure = probabilities.argmax(1), probabilities.max(1)
     surest = np.zeros(len(given), bool)
@@ -72,8 +72,9 @@ def with_every_class(beliefs: Array, right: Array) -> Array:
     some must be: by the sum of their probabilities, or by the trusted rows' share (the least of its
     interval). Such a class is made likelier, equally in all rows, until half of them are its own.
 
-    >>> with_every_class(np.array([[0.9, 0.1]] * 8 + [[0.6, 0.4]] * 2), np.zeros(0)).argmax(1).sum()
-    2
+    >>> beliefs = np.array([[0.9, 0.1]] * 32 + [[0.6, 0.4]] * 8)  # 6.4 rows of the second class
+    >>> int(with_every_class(beliefs, np.zeros(0)).argmax(1).sum())
+    8
     """
     rows, classes = beliefs.shape
     known = [
