@@ -30,12 +30,7 @@ _BINS, _CLEARLY = 10, 0.4  # nats by which a column must prefer the likely label
 
 def write_review(path: Path, prepared: Prepared, found: Found) -> None:
     """Some rows picked at random, and the flagged ones, the worst first, as many as fit."""
-    rows = _rows(prepared, found)
-    room, kept = _BYTES, []
-    for row in rows:
-        room -= len(json.dumps(row))
-        if room >= 0 or row["picked"]:
-            kept.append(row)
+    kept = _fitting(_rows(prepared, found), _BYTES)
     names = [str(name) for name in prepared.file.written.columns if name != prepared.request.label]
     classes = None if isinstance(found, NumberFindings) else list(found.classes)
     data = {"label": prepared.request.label, "classes": classes, "columns": names}
@@ -50,6 +45,19 @@ def write_review(path: Path, prepared: Prepared, found: Found) -> None:
         script=script,
     )
     write_text(path, text)
+
+
+def _fitting(rows: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
+    """The rows picked at random, and of the others the first that fit into so many bytes.
+
+    >>> rows = [{"row": row, "picked": row == 3} for row in (1, 2, 3)]
+    >>> [row["row"] for row in _fitting(rows, 60)]
+    [1, 3]
+    """
+    sizes = [len(json.dumps(row)) for row in rows]
+    room -= sum(size for size, row in zip(sizes, rows, strict=True) if row["picked"])
+    taken = np.cumsum([0 if row["picked"] else size for size, row in zip(sizes, rows, strict=True)])
+    return [row for used, row in zip(taken, rows, strict=True) if row["picked"] or used <= room]
 
 
 def _asset(name: str) -> str:
