@@ -6,17 +6,12 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, quantiles
 from typing import Any
 
 import numpy as np
 
-from bilevel.lab.complexity.measure import trial_from_json
-from bilevel.lab.complexity.studies import BENT, QUADRATIC, Study
-from bilevel.lab.complexity.tables import Line, as_markdown
-from bilevel.lab.complexity.tables import lines as lines_of
 from bilevel.lab.curves import stepped
 from bilevel.lab.design import job
 from bilevel.lab.experiments import archive
@@ -69,10 +64,8 @@ def pages() -> dict[Path, str]:
     made[HERE / "tuning.md"] = _tuning()
     for name, packed in _figures():
         made[HERE / f"{name}.md"] = _figure(name, packed)
-    authors, complexity = HERE / "authors-code.md", HERE.parent / "complexity.md"
+    authors = HERE / "authors-code.md"
     made[authors] = _with(authors, "recorruption", _recorruption())
-    if (RESULTS / "complexity.json.gz").exists():
-        made[complexity] = _with(complexity, "table 1", _table_1())
     return made
 
 
@@ -282,28 +275,6 @@ def _with(file: Path, name: str, made: str) -> str:
     before, rest = text.split(start)
     _, after = rest.split(end, 1)
     return before + start + made + end + after
-
-
-def _complexity() -> list[tuple[Study, list[Line]]]:
-    """The studies of Table 1 with their lines, from results/."""
-    cells = archive.read(RESULTS / "complexity.json.gz")["cells"]
-    found = []
-    for study in (BENT, QUADRATIC):
-        own = next(part["cells"] for part in cells if part["study"] == study.name)
-        trials = {
-            (cell["method"], cell["kappa"], cell["seed"]): [
-                trial_from_json(trial) for trial in cell["trials"]
-            ]
-            for cell in own
-        }
-        seeds = 1 + max(cell["seed"] for cell in own)
-        whole = replace(study, seeds=seeds)
-        found.append((whole, lines_of(whole, trials)))
-    return found
-
-
-def _table_1() -> str:
-    return "\n".join(as_markdown(study, lines) for study, lines in _complexity())
 
 
 def _recorruption() -> str:
