@@ -112,7 +112,7 @@ def _readme() -> str:
 {_PAPER}, "Bilevel Optimization: Convergence Analysis and Enhanced Design". By the
 [protocol](protocol.md), which was committed before any run. A factor above 1, or a difference above
 0, is in favour of the claim; brackets are intervals at the level that the protocol corrects for the
-number of claims, "open" where no seed decides. What has not been run on this code is undecided,
+number of claims. What has not been run on this code is undecided,
 with the cost of settling it.
 
 {_table(lines)}
