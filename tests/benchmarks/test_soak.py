@@ -157,7 +157,9 @@ def test_every_algorithm_is_soaked_and_a_refusal_is_shown(
     assert {(f.case, f.algorithm) for f in findings} == {(c, a) for c in CASES for a in registry()}
     refused = {(f.case, f.algorithm): f.verdict for f in findings if f.growth is None}
     assert set(refused) == {("few-shot tasks", "bsa"), ("few-shot tasks", "ttsa")}
-    assert all(verdict.startswith("not run: the derivative belongs to") for verdict in refused.values())
+    assert all(
+        verdict.startswith("not run: the derivative belongs to") for verdict in refused.values()
+    )
 
 
 def test_a_checkpointed_case_writes_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
