@@ -19,7 +19,7 @@ stocBiO with 10 and 10 on batches of 64, with inner_lr in .01, .1, 1 and outer_l
 100, for 0.5 s each; what the other 17 runs cost is not counted. Problems at even places were looked
 at when the rules were chosen; those at odd places judge them. Of "fresh", both halves were looked
 at: the rules were mended by what they showed. Where a row has fewer problems than others of its
-bank, they are each n-th of that half, as far as there was time to run them (`--every`).
+bank, they are each n-th of that half (`--every`), or its first ones, as far as there was time.
 """
 
 from __future__ import annotations
