@@ -165,15 +165,16 @@ and penalties in x. How the first two do on the bank is in [No number given](ben
 the third was chosen on ijcnn1 alone. On five made-up problems of 30,000 to 60,000 rows (logistic,
 least squares, four classes, two of them with features of sizes 0.01 to 100) it was as quick as
 `AnchoredAID` within a factor of two and never ended higher by more than 1e-4 of Φ; it is judged on
-no other real table. The problems `quadratic`, `ridge`, `quadratics` and MNIST cleaning below had no
-part in any choice.
+no other real table. Of the problems below, only ijcnn1 had a part in a choice.
 
 The tables are seconds of the processor, and passes over the rows (each gradient and each product
 counts, by its share of the rows; without rows, calls), to a part of Φ(x0) − Φ*, of single runs:
 with no number given, and "tuned", with the best of twelve pairs of `inner_lr` and `outer_lr` on
 this very problem, which took a further 2.4 times as long. An empty cell was not reached in the
 time, and a method without a row was not run. Other numbers are those of the method's example in
-the registry, with batches of 64 rows.
+the registry, with batches of 64 rows. Every step is kept here, so that methods with a number in
+array code (SOBA, SABA, TTSA, stocBiO, ...) take single steps: what they can do in compiled
+stretches is in [the field's contests](benchmarks/field.md).
 `python benchmarks/which_method.py` makes them, and goes on where it was stopped."""
 
 
