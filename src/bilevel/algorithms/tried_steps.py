@@ -116,11 +116,14 @@ class TriedSteps(Algorithm):
         oracle, streams = view.whole, view.whole.streams(state.step)
         here = self.here(oracle, state, streams)
         size = norm(here.h)
-        if not here.is_finite or size == 0:
+        if not here.is_finite:
             # An infinite norm tells the run that this is divergence, and not the end of the way.
-            end = Report(here.h, size if here.is_finite else math.inf, here.solves, stuck=True)
+            end = Report(here.h, math.inf, here.solves, stuck=True)
             return replace(state, step=state.step + 1), end
         pairs, sizes = pairs_of(state), dict(state.measured)
+        if size == 0:
+            after = _state(state.step + 1, here, pairs, sizes)
+            return after, Report(here.h, size, here.solves, stuck=True)
         model = self._model(here, state)
         if here.slack > -model.t * model.slope / 2:
             # Φ is not known well enough here to tell whether such a step lowers it.

@@ -56,7 +56,7 @@ def extreme_eigenvalues(
 
     Reference: Golub & Van Loan, Matrix Computations, Section 10.1.
     """
-    start = _scattered(len(like), seed).to(like)
+    start = scattered(len(like), seed).to(like)
     basis = [start / start.norm()]
     diagonal: list[float] = []
     beside: list[float] = []
@@ -87,7 +87,7 @@ def extreme_eigenvalues(
     )
 
 
-def _scattered(size: int, seed: int) -> Tensor:
+def scattered(size: int, seed: int) -> Tensor:
     """Numbers with no pattern that a matrix could share, made without a random generator.
 
     The fractional parts of i²φ, with φ the golden ratio, are spread evenly (Weyl), and the

@@ -67,6 +67,10 @@ _AGAIN = (
     " If a module computes its activations again (torch.utils.checkpoint), leave that out: it "
     "would do so after the loss has returned, without its numbers. memory= of ITD saves more."
 )
+_AT_REST = (
+    "After {steps} steps the estimated hypergradient is exactly zero, so that x rests. This has "
+    "not been verified: give tol= for that."
+)
 _FALLS_ON = (
     "Φ falls ever faster, and may have no minimum: add a penalty on x to the outer loss, or bound "
     "x by bilevel.updates.Projected."
@@ -80,7 +84,8 @@ ADVICE = {
     "too_short": "ITD's sweep back over the inner steps leaves more than a tenth of ∇y f, so that "
     "the hypergradient is biased: take more inner_steps or a larger inner_lr, or AIDBiO",
     "stalled": "its line search found no lower point: the tolerance may be below what rounding "
-    "allows (use float64), or a gradient may be wrong (see bilevel.check_hypergradient)",
+    "allows (use float64), the loss may have a kink there (|y|, relu: use a smooth form), or a "
+    "gradient may be wrong (see bilevel.check_hypergradient)",
 }
 
 
@@ -98,7 +103,8 @@ def describe(
     """The message of a result: what happened, and what to try."""
     size = f"{history[-1].hypergradient_norm:.3g}" if history else "not known yet"
     asked = None if tol is None else f"{tol:.3g}"
-    sentence = _WHAT[status].format(norm=size, tol=asked, steps=steps)
+    rests = status is Status.STALLED and size == "0" and tol is None
+    sentence = (_AT_REST if rests else _WHAT[status]).format(norm=size, tol=asked, steps=steps)
     # Counted over the run: one sentence per kind, not one per step.
     problems = Counter(
         (name.removesuffix("_status"), what)

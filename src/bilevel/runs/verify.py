@@ -19,6 +19,7 @@ from bilevel.numerics.lanczos import extreme_eigenvalues
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
+from bilevel.runs.kinks import has_kink
 from bilevel.solvers.inner.base import InnerSolution, InnerStatus
 from bilevel.solvers.inner.newton_cg import NewtonCG
 from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
@@ -92,7 +93,11 @@ def look(oracle: Oracle, x: Tensor, y: Tensor, tol: float, size: Callable[[Tenso
     else:  # ∇Φ never settled
         return Seen(math.inf, solved.y, _UNSOLVED)
     true = size(found.value)
-    return Seen(true, solved.y, "" if true <= _ABOUT * tol else _far(true, norm(y - solved.y)))
+    if true > _ABOUT * tol:
+        return Seen(true, solved.y, _far(true, norm(y - solved.y)))
+    if has_kink(oracle, x, solved.y, found.linear.v):
+        return Seen(math.inf, solved.y, _KINK)
+    return Seen(true, solved.y, "")
 
 
 @dataclass(frozen=True)
@@ -164,6 +169,11 @@ def _problem(status: LinearStatus, residual: float | None) -> str:
 _UNSOLVED = (
     "The inner problem could not be solved accurately there: check that the inner loss is smooth "
     "and strongly convex."
+)
+
+_KINK = (
+    "A loss has a kink there, such as |y| or relu at 0: what autograd answers there is no "
+    "derivative. Use a smooth form, such as (y**2 + 1e-6).sqrt(), or start elsewhere."
 )
 
 

@@ -93,6 +93,8 @@ class Curvature:
             return False
         unit = torch.eye(hessian.size, dtype=like.dtype, device=like.device)
         H = torch.stack([hessian.product(e) for e in unit])
+        if H.dtype.itemsize < 4:  # there is no eigh in half precision
+            H = H.float()
         if not bool(H.isfinite().all()):
             return False
         # Scaled to a unit diagonal: otherwise a penalty of 1e14 would hide a curvature of 1e-3.
@@ -103,6 +105,6 @@ class Curvature:
         least = float(values.abs().max()) * _TINY or 1.0
         directions = scale[:, None] * vectors
         # WW' ≈ H⁻¹; the signs of H's eigenvalues are dropped, as a preconditioner must be positive.
-        self._factor = directions * values.abs().clamp(min=least).rsqrt()
-        self._flat = directions[:, values.abs() <= least].T / scale.max()
+        self._factor = (directions * values.abs().clamp(min=least).rsqrt()).to(like.dtype)
+        self._flat = (directions[:, values.abs() <= least].T / scale.max()).to(like.dtype)
         return True
