@@ -218,7 +218,11 @@ class TriedSteps(Algorithm):
             else:
                 rise = there.value - here.value
                 if rise <= share * t * slope + noise:
-                    return there, t < 0.3 * first
+                    # A fall that is no more than what is not known of Φ there proves nothing.
+                    if there.slack <= max(-rise / 2, noise):
+                        return there, t < 0.3 * first
+                    t *= 0.05
+                    continue
                 # The least point of the parabola through both values and the slope. Where Φ fell,
                 # but by far less than promised, it levels off: the slope held for this part.
                 least = wanted / (2 * (rise + wanted)) if rise > 0 else -rise / wanted
