@@ -62,7 +62,7 @@ class RunsBar(_Bar):
     """
 
     def __init__(self, unit: str = "runs") -> None:
-        super().__init__("", TextColumn(f"{{task.completed:.1f}} of {{task.total}} {unit}"), None)
+        super().__init__("", TextColumn(f"{{task.completed:.3g}} of {{task.total}} {unit}"), None)
         self._next = 0.0
 
     def __call__(self, what: str, done: float, total: int) -> None:

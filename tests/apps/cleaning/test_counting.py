@@ -133,6 +133,7 @@ def test_each_sentence_says_what_is_known(found: Findings) -> None:
     assert words.cautions(sure) == []
     assert words.cautions(replace(sure, count=(0.0, 9.0, 20.0))) == [words.NOTHING]
     assert words.cautions(replace(found, blind=True)) == [words.BLIND]
+    assert words.cautions(replace(found, flagged=np.zeros(300, bool))) == []
     assert words.flags(replace(found, flagged=np.arange(300) < 1)).startswith("1 disagrees with")
 
 

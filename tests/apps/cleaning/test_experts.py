@@ -155,6 +155,15 @@ def test_a_copied_row_does_not_vouch_for_its_own_wrong_label() -> None:
     assert np.allclose(found.wrong[:8], found.wrong[160:168])
 
 
+def test_a_file_that_holds_its_rows_three_times_is_judged_as_the_file_itself() -> None:
+    table, right = two_clouds(240)
+    labels = right.copy()
+    labels[:20] = 1 - labels[:20]
+    found = opinion(pd.concat([table] * 3).reset_index(drop=True), np.tile(labels, 3))
+    assert found.flagged.reshape(3, -1)[:, :20].mean() > 0.8
+    assert found.flagged.reshape(3, -1)[:, 20:].mean() < 0.1
+
+
 def test_rows_of_few_values_are_no_copies() -> None:
     random = np.random.default_rng(0)
     table = pd.DataFrame({"a": random.integers(3, size=300), "b": random.integers(2, size=300)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import sqlite3
 import zipfile
 from contextlib import closing
@@ -64,6 +65,7 @@ def test_a_german_spreadsheet_is_read_as_it_is_meant(encoding: str, tmp_path: Pa
         (["1,234.50", "2.25", "-3"], [1234.5, 2.25, -3]),
         (["€ 5.50", "€ 1'200.00", "€ 3"], [5.5, 1200, 3]),
         (["12 %", "7 %", "100 %"], [12, 7, 100]),
+        (["(1,234.50)", "$2.25", "3.00-"], [-1234.5, 2.25, -3]),
     ],
 )
 def test_numbers_in_other_spellings_are_numbers(
@@ -113,7 +115,7 @@ def test_sheets_and_tables_are_chosen_by_name(tmp_path: Path) -> None:
         for name in ("first", 'se"cond'):
             pd.DataFrame({"a": [name], "label": ["x"]}).to_sql(name, connection, index=False)
     assert read(book).frame.a.tolist() == ["first"]
-    assert "sheet 'first' of 2; choose by --sheet" in read(book).words
+    assert "sheet 'first' of ['first', 'second']; choose by --sheet" in read(book).words
     assert read(book, Told(sheet="second")).frame.a.tolist() == ["second"]
     assert read(base, Told(table='se"cond')).frame.a.tolist() == ['se"cond']
     with pytest.raises(UserError, match="no sheet 'third': it has"):
@@ -181,3 +183,29 @@ def test_merged_cells_of_a_workbook_hold_their_value_in_each_row(tmp_path: Path)
     found = read(path)
     assert found.frame.town.tolist() == found.written.town.tolist() == list("aaabbb")
     assert found.frame["size"].tolist() == list(range(6))
+
+
+def test_what_is_nested_in_json_becomes_columns(tmp_path: Path) -> None:
+    rows = [
+        {"size": {"w": 1.5, "h": j}, "tags": ["a", "b"], "label": "xy"[j % 2]} for j in range(4)
+    ]
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for name in ("a.json", "a.jsonl"):
+        found = read(tmp_path / name).frame
+        assert found["size.h"].tolist() == [0, 1, 2, 3]
+        assert found.tags.tolist() == ["['a', 'b']"] * 4
+
+
+def test_empty_rows_at_the_end_and_blanks_in_names_are_dropped(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a, label \n1,x\n,\n2,y\n,\n,\n")
+    found = read(tmp_path / "a.csv")
+    assert list(found.frame) == list(found.written) == ["a", "label"]
+    assert found.written.a.tolist() == ["1", "", "2"]
+
+
+def test_the_sheets_are_named_where_the_label_is_on_another(clean: Command) -> None:
+    with pd.ExcelWriter(clean.folder / "book.xlsx") as book:
+        pd.DataFrame({"readme": ["see orders"]}).to_excel(book, sheet_name="info", index=False)
+        dirty().train.to_excel(book, sheet_name="orders", index=False)
+    assert "sheet 'info' of ['info', 'orders']; choose by --sheet" in clean("book.xlsx").err

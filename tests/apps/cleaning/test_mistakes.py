@@ -171,7 +171,8 @@ def test_decisions_on_rows_that_are_not_there_are_refused(
         ("bad.jsonl", b"{", "bad.jsonl cannot be read as jsonl"),
         ("bad.parquet", b"PAR1 and so on", "bad.parquet cannot be read as parquet"),
         ("bad.npz", b"PK\x03\x04", "bad.npz ends in '.npz': give a file that ends in .csv"),
-        ("bad.json", b"[]", "bad.json ends in '.json': give a file that ends in .csv"),
+        ("bad.json", b"[{]", "bad.json cannot be read as json"),
+        ("bad.json", b"[]", "bad.json has a header but no rows"),
     ],
 )
 def test_wrong_files_are_refused(clean: Command, name: str, content: bytes, message: str) -> None:

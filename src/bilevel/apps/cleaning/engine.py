@@ -120,7 +120,7 @@ def find_wrong_labels(
     stages = Stages(progress, 2 + 2 * len(EXPERTS))
     stages("reading the columns")
     encoder = Encoder.fit(frame, columns, seed)
-    copies, first, copy_of = copies_of(frame, encoder)
+    copies, first, copy_of = copies_of(frame, encoder, codes)
     features = encoder.transform(frame.iloc[first])
     votes = None
     if annotators is not None:

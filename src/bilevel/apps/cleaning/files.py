@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import sqlite3
 import warnings
 import zipfile
@@ -109,7 +110,7 @@ def _kind(path: Path) -> str:
 
 def _checked(file: File) -> File:
     path = file.path
-    frame = file.frame.set_axis(file.frame.columns.map(str), axis=1)
+    frame = file.frame.set_axis(file.frame.columns.astype(str).str.strip(), axis=1)
     unnamed = frame.columns.str.startswith("Unnamed: ")
     used = np.asarray(~unnamed | frame.notna().any())
     names = [f"column {j + 1}" if unnamed[j] else n for j, n in enumerate(frame.columns)]
@@ -118,9 +119,10 @@ def _checked(file: File) -> File:
         raise UserError(f"{path} has more than one column named {quoted(twice[0])}: rename them")
     if frame.empty:
         raise UserError(f"{path} has a header but no rows")
-    index = pd.RangeIndex(1, len(frame) + 1)  # as people count, without the header
-    written = file.written.loc[:, used].set_axis(frame.columns, axis=1).set_axis(index)
-    return replace(file, frame=frame.set_axis(index), written=written)
+    last = int(np.flatnonzero(frame.notna().any(axis=1))[-1:].sum()) + 1  # empty rows come after it
+    index = pd.RangeIndex(1, last + 1)  # as people count, without the header
+    frame, written = frame[:last], file.written.loc[:, used].set_axis(frame.columns, axis=1)[:last]
+    return replace(file, frame=frame.set_axis(index), written=written.set_axis(index))
 
 
 # Readers
@@ -202,7 +204,7 @@ def _excel(path: Path, told: Told) -> File:
         frame, written = pd.read_excel(book, **where), pd.read_excel(book, **where, **as_is)
     if path.stat().st_size < _SMALL:
         _fill_merged(path, sheet, above, frame, written)
-    more = f" of {len(sheets)}; choose by --sheet" if len(sheets) > 1 else ""
+    more = f" of {listed(sheets)}; choose by --sheet" if len(sheets) > 1 else ""
     return File(path, "", written, frame, place=f"sheet {quoted(sheet)}{more}", above=above)
 
 
@@ -234,9 +236,13 @@ def _database(path: Path, told: Told) -> File:
 
 
 def _lines(path: Path, _: Told) -> File:
-    frame = pd.read_json(path, lines=True, dtype=False)
-    nested = [name for name in frame if frame[name].map(type).isin((list, dict)).any()]
-    return _plain(path, frame.assign(**{name: frame[name].astype(str) for name in nested}))
+    """One object a line, or a list of them; what is nested becomes columns a.b, and lists text."""
+    text = path.read_text(encoding="utf-8-sig")
+    whole = text.lstrip().startswith("[")
+    rows = json.loads(text) if whole else [json.loads(x) for x in text.splitlines() if x.strip()]
+    frame = pd.json_normalize(rows)
+    lists = [name for name in frame if frame[name].map(type).isin((list, dict)).any()]
+    return _plain(path, frame.assign(**{name: frame[name].astype(str) for name in lists}))
 
 
 def _plain(path: Path, frame: pd.DataFrame) -> File:
@@ -253,6 +259,7 @@ _READERS: dict[str, Callable[[Path, Told], File]] = {
     ".xlsx": _excel,
     ".parquet": lambda path, _: _plain(path, pd.read_parquet(path)),
     ".feather": lambda path, _: _plain(path, pd.read_feather(path)),
+    ".json": _lines,
     ".jsonl": _lines,
     ".ndjson": _lines,
     ".db": _database,

@@ -129,10 +129,10 @@ def find_wrong_numbers(
     given = np.asarray(values, float)
     mask = np.zeros(len(frame), bool) if trusted is None else np.asarray(trusted, bool)
     columns = columns or recognise(frame)
-    stages = Stages(progress, 2 + 2 * len(_EXPERTS))
+    stages = Stages(progress, 1 + 2 * len(_EXPERTS))
     stages("reading the columns")
     encoder = Encoder.fit(frame, columns, seed)
-    copies, first, copy_of = copies_of(frame, encoder)
+    copies, first, copy_of = copies_of(frame, encoder, given)
     centre = float(np.median(given))
     scale = float(np.median(np.abs(given - centre))) * 1.4826 or float(given.std()) or 1.0
     z = (given - centre) / scale

@@ -27,7 +27,9 @@ _MEANING = (
 def write_report(path: Path, prepared: Prepared, found: Found, command: str) -> None:
     """What was found, the evidence, and what was run."""
     lead = " ".join(words.summary(found, prepared.request.annotators))
-    notices: list[Block] = [Notice(text) for text in (*words.cautions(found), *prepared.warnings)]
+    notices: list[Block] = [
+        Notice(text[:1].upper() + text[1:]) for text in (*words.cautions(found), *prepared.warnings)
+    ]
     sections = [
         Section("How sure is it?", [*notices, _histogram(found)]),
         Section("The most suspicious rows", [_suspicious(prepared, found)]),

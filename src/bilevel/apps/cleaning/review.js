@@ -7,7 +7,7 @@ let decisions = {}, past = [], place = 0, shown = [], rows = 0;
 try { ({ decisions, past } = JSON.parse(localStorage.getItem(store)) || { decisions, past }); } catch { /* begin anew */ }
 
 const kept = () => { try { localStorage.setItem(store, JSON.stringify({ decisions, past })); } catch { at("told").textContent = "This browser keeps nothing: save your decisions before you leave."; } };
-const percent = (p) => Math.round(100 * p) + " %";
+const percent = (p) => p > 0.995 ? "over 99 %" : Math.round(100 * p) + " %";
 const fill = (select, words, first) => select.replaceChildren(...[first, ...words].map((word, i) => new Option(word, i ? word : "")));
 
 function filter() {
@@ -34,7 +34,8 @@ function drawRow() {
   const row = shown[place];
   for (const id of ["right", "wrong", "other", "skip"]) at(id).disabled = !row;
   at("back").disabled = place === 0;
-  if (!row) { at("heading").textContent = "No more rows here"; for (const id of ["label", "guess", "why"]) at(id).textContent = ""; at("cells").replaceChildren(); at("wrong").textContent = "Wrong"; return; }
+  at("labels").hidden = !row;
+  if (!row) { at("heading").textContent = "No more rows here"; at("why").textContent = ""; at("cells").replaceChildren(); at("wrong").textContent = "Wrong"; return; }
   at("heading").textContent = `Row ${row.row}`;
   at("label").textContent = row.label;
   at("guess").textContent = `${row.likely} (${row.sure})`;
@@ -125,4 +126,6 @@ document.addEventListener("keydown", (event) => {
 });
 fill(at("given"), [...new Set(data.rows.map((row) => row.label))].sort(), "all");
 fill(at("likely"), [...new Set(data.rows.map((row) => row.likely))].sort(), "all");
+for (const id of ["given", "likely"]) at(id).parentElement.hidden = !data.classes;
+if (!data.rows.some((row) => row.flagged)) at("which").value = "picked";
 filter(); draw();

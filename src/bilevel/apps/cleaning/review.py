@@ -105,7 +105,7 @@ def _rows(prepared: Prepared, found: Found) -> list[dict[str, Any]]:
 def _how_sure(found: Found, i: int) -> str:
     if isinstance(found, NumberFindings):
         return f"{cell(float(found.low[i]))} to {cell(float(found.high[i]))}"
-    return f"{found.labels[i].max():.0%}"
+    return "over 99%" if (p := found.labels[i].max()) > 0.995 else f"{p:.0%}"
 
 
 def _near(prepared: Prepared, found: Found, places: list[int]) -> list[list[Any]]:

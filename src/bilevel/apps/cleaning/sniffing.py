@@ -18,6 +18,7 @@ _SAMPLE = 1 << 16
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _ORNAMENTS = r"[€$£¥%\s\u00a0\u202f']"  # of prices, shares and Swiss thousands
+_NEGATIVE = r"^\((.+)\)$|^(.*\d)-$"  # as accountants write it: (12.50) or 12.50-
 _DECIMAL_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+")
 _THOUSANDS_COMMA = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 _THOUSANDS_POINT = re.compile(r"[-+]?\d{1,3}(\.\d{3})*")
@@ -108,13 +109,14 @@ def first_lines(text: str, separator: str, lines: int = 20) -> list[list[str]]:
 def read_numbers(frame: pd.DataFrame, raw: pd.DataFrame, decimal: str) -> tuple[pd.DataFrame, str]:
     """The frame with numbers where a column holds them in another spelling, and the decimal sign.
 
-    1.234,50 and 1,234.50, 12 %, € 5: pandas leaves these as text. "1,234" is a thousand, unless
-    another column shows that commas are decimal.
+    1.234,50 and 1,234.50, 12 %, € 5, (3.20): pandas leaves these as text. "1,234" is a thousand,
+    unless another column shows that commas are decimal.
     """
     texts = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name].dtype)]
     plain: dict[Any, pd.Series] = {}
     for name in texts:
         bare = frame[name].dropna().astype(str).str.replace(_ORNAMENTS, "", regex=True)
+        bare = bare.str.replace(_NEGATIVE, r"-\1\2", regex=True)
         if len(bare) and bare.iloc[:200].str.fullmatch(r"[-+]?[\d.,]*\d").mean() > _MOSTLY:
             plain[name] = bare
     if not decimal:

@@ -96,8 +96,9 @@ def column_of(file: File, name: str) -> pd.Series:
         UserError: there is none of that name.
     """
     if name not in file.frame.columns:
+        place = f" ({file.place})" if file.place else ""
         raise UserError(
-            f"{file.path} has no column {quoted(name)}; it has {listed(file.frame.columns)}"
+            f"{file.path}{place} has no column {quoted(name)}; it has {listed(file.frame.columns)}"
         )
     return file.written[name]
 

@@ -92,6 +92,7 @@ def cautions(found: Found) -> list[str]:
     """What the reader must know before acting on it."""
     if found.blind:
         return [BLIND]
-    if found.checked is None:
-        return [UNSEEN]
-    return [NOTHING] if found.count[0] < 0.5 and found.flagged.any() else []
+    if found.count[0] >= 0.5 or not found.flagged.any():
+        return []
+    text = UNSEEN if found.checked is None else NOTHING
+    return [text.replace("label", noun(found)[:-1])]

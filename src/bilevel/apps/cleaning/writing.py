@@ -37,6 +37,6 @@ def _to_database(frame: pd.DataFrame, path: Path) -> None:
         frame.to_sql("labels", base, index=False)
 
 
-FORMATS = {".txt": ".csv", ".zip": ".csv", ".gz": ".csv.gz", ".ndjson": ".jsonl"}
+FORMATS = {".txt": ".csv", ".zip": ".csv", ".gz": ".csv.gz", ".ndjson": ".jsonl", ".json": ".jsonl"}
 FORMATS |= {".sqlite": ".db", ".sqlite3": ".db"}
 WRITTEN = (".csv", ".tsv", ".csv.gz", ".xlsx", ".parquet", ".feather", ".jsonl", ".db")

@@ -22,7 +22,7 @@ cleaned`
 
 `bilevel clean crowd.csv --annotators ada,bob,eve --output cleaned`
 """
-_TABLE = "The table: .csv, .tsv, .csv.gz, .zip, .xlsx, .parquet, .feather, .jsonl or .db (SQLite)."
+_TABLE = "A .csv, .tsv, .csv.gz, .zip, .xlsx, .parquet, .feather, .json, .jsonl or .db (SQLite)."
 _OUTPUT = "A new folder for the results."
 _TRUSTED = (
     "Rows whose labels are right: a file of the same form, the decisions of a review, or a yes/no "
