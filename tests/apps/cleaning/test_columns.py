@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bilevel.apps.cleaning.columns import Column, Kind, dates_of, recognise
+from bilevel.apps.cleaning.columns import Column, Kind, dates_of, leaks, recognise
 from bilevel.apps.cleaning.counting import how_many, how_right, most_expected_f1
 from bilevel.apps.cleaning.features import Encoder
-from bilevel.apps.cleaning.leaks import leaks
 
 N = 40
 COLOURS = ["red", "blue", "green", "grey", "white"]

@@ -7,10 +7,12 @@ then, and the interval of their number begins at zero.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.special import softmax
 
-from bilevel.apps.cleaning.columns import Array
+from bilevel.apps.cleaning.columns import Array, Column
 
 ENOUGH = 20  # checked rows from which an interval rests on them
 _SURE = 0.8  # of the flags' mean P(wrong) was true on the development tables
@@ -168,3 +170,38 @@ def by_audit(checked: int, wrong: int, rows: int, expected: float) -> Interval:
     """The same, of rows of which a fair sample was checked: no model is needed for that."""
     low, _, high = (rows * part for part in share(wrong, checked))
     return low, float(np.clip(expected, low, high)), high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What is thought of each row's label.
+
+    Args:
+        columns: what each column was taken for.
+        wrong: P(the label is wrong), of a number that it is grossly so; 0 for trusted rows.
+        flagged: the rows with the greatest expected F1.
+        trusted: the rows that were given as right.
+        count: how many labels are wrong: the least, the expected and the largest number (90 %).
+        precision: the same of the share of the flagged labels that is wrong; None where too few
+            rows were checked to tell.
+        checked: trusted rows, how many of them models without their labels got right (of numbers:
+            are inside of their interval), and the 90 % interval of that share; None with fewer
+            than 20.
+        judged: the rows that have a label; None: all.
+        blind: the labels alone cannot tell how many are wrong.
+    """
+
+    columns: list[Column]
+    wrong: Array
+    flagged: Array
+    trusted: Array
+    count: Interval
+    precision: Interval | None
+    checked: tuple[int, int, float, float] | None
+    judged: Array | None = None
+    blind: bool = False
+
+    @property
+    def doubtful(self) -> Array:
+        """The rows that are judged: those with a label that nobody vouches for."""
+        return ~self.trusted if self.judged is None else self.judged & ~self.trusted

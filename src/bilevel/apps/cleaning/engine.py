@@ -18,12 +18,11 @@ import numpy as np
 import pandas as pd
 
 from bilevel.apps.cleaning.annotators import abilities
-from bilevel.apps.cleaning.answers import Answers
 from bilevel.apps.cleaning.columns import Array, Column, recognise
-from bilevel.apps.cleaning.copies import copies_of
 from bilevel.apps.cleaning.counting import (
     ENOUGH,
     FEW,
+    Answers,
     by_audit,
     held_back,
     how_many,
@@ -33,7 +32,7 @@ from bilevel.apps.cleaning.counting import (
     the_worst,
     with_every_class,
 )
-from bilevel.apps.cleaning.features import Encoder
+from bilevel.apps.cleaning.features import Encoder, copies_of
 from bilevel.apps.cleaning.pool import Pool
 from bilevel.apps.cleaning.rounds import EXPERTS, Judge, Progress, Stages, floor, logs_of
 

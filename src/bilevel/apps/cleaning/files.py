@@ -156,22 +156,14 @@ def _of_text(path: Path, content: bytes, told: Told) -> File:
     text = content.decode(style.encoding, errors="strict").removeprefix("\ufeff")
     if not text.strip():
         raise UserError(f"{path} is empty")
-    above = lines_above(first_lines(text, style.separator))
+    rows = first_lines(text, style.separator)
+    above = lines_above(rows)
     columns = text.partition("\n")[0].count(style.separator) + 1
     if columns > _MOST_COLUMNS:
         raise UserError(
             f"{path} has about {columns:,} columns; at most {_MOST_COLUMNS:,} can be cleaned"
         )
-    header = pd.read_csv(
-        io.StringIO(text),
-        sep=style.separator,
-        header=None,
-        skiprows=above,
-        nrows=1,
-        dtype=str,
-        keep_default_na=False,
-    )
-    names = [name for name in header.iloc[0] if name]
+    names = [name for name in rows[above] if name] if rows else []
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UserError(f"{path} has more than one column named {quoted(twice)}: rename them")
@@ -266,3 +258,34 @@ _READERS: dict[str, Callable[[Path, Told], File]] = {
     ".sqlite": _database,
     ".sqlite3": _database,
 }
+
+
+# Writers
+
+
+def write(frame: pd.DataFrame, path: Path, like: File) -> None:
+    """The table in the kind of file that the path ends in, in the style of another file."""
+    style = like.style or Style("utf-8", ",", ".")
+    text: dict[str, Any] = {"index": False, "encoding": style.encoding, "float_format": "%.6g"}
+    text |= {"sep": style.separator, "decimal": style.decimal or ".", "errors": "replace"}
+    writers: dict[str, Callable[[], Any]] = {
+        ".csv": lambda: frame.to_csv(path, **text),
+        ".tsv": lambda: frame.to_csv(path, **(text | {"sep": "\t"})),
+        ".gz": lambda: frame.to_csv(path, compression={"method": "gzip", "mtime": 1}, **text),
+        ".xlsx": lambda: frame.to_excel(path, index=False),
+        ".parquet": lambda: frame.to_parquet(path, index=False),
+        ".feather": lambda: frame.reset_index(drop=True).to_feather(path),
+        ".jsonl": lambda: frame.to_json(path, orient="records", lines=True, force_ascii=False),
+        ".db": lambda: _to_database(frame, path),
+    }
+    writers[path.suffix]()
+
+
+def _to_database(frame: pd.DataFrame, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as base:
+        frame.to_sql("labels", base, index=False)
+
+
+FORMATS = {".txt": ".csv", ".zip": ".csv", ".gz": ".csv.gz", ".ndjson": ".jsonl", ".json": ".jsonl"}
+FORMATS |= {".sqlite": ".db", ".sqlite3": ".db"}
+WRITTEN = (".csv", ".tsv", ".csv.gz", ".xlsx", ".parquet", ".feather", ".jsonl", ".db")

@@ -1,30 +1,36 @@
-"""The whole job: read, judge, write. Nothing is written before all has succeeded."""
+"""The jobs of `bilevel clean` and `bilevel predict`: nothing is written before all succeeded."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from bilevel.apps.cells import guarded
-from bilevel.apps.cleaning.columns import Array, Column, Kind, recognise
+from bilevel.apps.cleaning.columns import Array, Column, Kind, leaks, recognise
 from bilevel.apps.cleaning.counting import ENOUGH
 from bilevel.apps.cleaning.engine import find_wrong_labels
-from bilevel.apps.cleaning.files import File, read
-from bilevel.apps.cleaning.leaks import leaks
-from bilevel.apps.cleaning.model import save
+from bilevel.apps.cleaning.files import FORMATS, WRITTEN, File, read, write
+from bilevel.apps.cleaning.model import load, predict, save
 from bilevel.apps.cleaning.numbers import NumberFindings, find_wrong_numbers
 from bilevel.apps.cleaning.report import write_report
 from bilevel.apps.cleaning.request import Prepared, Request
 from bilevel.apps.cleaning.review import write_review
 from bilevel.apps.cleaning.rounds import Progress
-from bilevel.apps.cleaning.trusted import Known, numbers_of, spelled_alike, with_trusted
-from bilevel.apps.cleaning.votes import votes_of, with_majority
+from bilevel.apps.cleaning.trusted import (
+    Known,
+    numbers_of,
+    spelled_alike,
+    votes_of,
+    with_majority,
+    with_trusted,
+)
 from bilevel.apps.cleaning.words import Found
-from bilevel.apps.cleaning.writing import FORMATS, WRITTEN, write
-from bilevel.durable.folders import check_folder, filled
+from bilevel.durable.files import replacing
+from bilevel.durable.folders import check_file, check_folder, filled
 from bilevel.errors import UserError, listed, quoted
 
 TASKS = ("auto", "classification", "regression")
@@ -248,3 +254,18 @@ def safe_cells(table: pd.DataFrame) -> pd.DataFrame:
     texts = [name for name in table.columns if table[name].dtype.kind not in "biufM"]
     safe = {name: table[name].map(cell) for name in texts}
     return table.assign(**safe).set_axis([guarded(str(name)) for name in table.columns], axis=1)
+
+
+def write_predictions(model: Path, table: Path, output: Path, force: bool) -> int:
+    """The table with what is predicted as new columns; returns the number of rows."""
+    if not output.name.endswith(WRITTEN):
+        raise UserError(f"{output} should end in one of {', '.join(WRITTEN)}")
+    check_file(output)
+    if output.exists() and not force:
+        raise UserError(f"{output} exists: choose another name, or use --force")
+    learned, file = load(model), read(table)
+    new = predict(learned, file.frame, str(table))
+    whole = file.written.assign(**{free(name, file.written): v for name, v in new.items()})
+    with replacing(output) as part:
+        write(safe_cells(whole), part, file)
+    return len(whole)

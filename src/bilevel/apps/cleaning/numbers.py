@@ -20,10 +20,9 @@ import pandas as pd
 from scipy.optimize import nnls
 from scipy.stats import norm, t
 
-from bilevel.apps.cleaning.answers import Answers
 from bilevel.apps.cleaning.columns import Array, Column, recognise
-from bilevel.apps.cleaning.copies import copies_of
 from bilevel.apps.cleaning.counting import (
+    Answers,
     held_back,
     how_right,
     most_expected_f1,
@@ -37,7 +36,7 @@ from bilevel.apps.cleaning.experts import (
     linear_ridge,
     random_forest,
 )
-from bilevel.apps.cleaning.features import Encoder
+from bilevel.apps.cleaning.features import Encoder, copies_of
 from bilevel.apps.cleaning.rounds import Progress, Stages
 
 _EXPERTS = (extra_trees, random_forest, kernel_ridge, linear_ridge)
@@ -94,7 +93,9 @@ class _Fit(NamedTuple):
     weights: Array
     expected: Array
     wrong: Array
-    spread: Opinion
+    spread: Any
+    usual: float
+    scale: Array
     reach: float  # of the interval, in scales s
 
 
@@ -147,13 +148,13 @@ def find_wrong_numbers(
     doubtful, known = ~mask, mask if fair is None else mask & np.asarray(fair, bool)
     wrong = np.where(mask, 0, now.wrong)
     flags = int(most_expected_f1(wrong[doubtful]).sum())
-    likely, far = centre + scale * now.expected, now.reach * scale * look.scales(now.spread)
+    likely, far = centre + scale * now.expected, now.reach * scale * now.scale
     model = NumberModel(
         encoder,
         [opinion.model for opinion in now.opinions],
         now.weights,
-        now.spread.model,
-        look.usual(now.spread),
+        now.spread,
+        now.usual,
         centre,
         scale,
         now.reach * scale,
@@ -177,48 +178,44 @@ def find_wrong_numbers(
     )
 
 
-class _Look:
+class _Look(NamedTuple):
     """One round: experts, their weights, the laws of the residuals."""
 
-    def __init__(self, data: Rows, copy_of: Array, z: Array, trusted: Array, say: Stages) -> None:
-        self._data, self._copy_of, self._z, self._trusted = data, copy_of, z, trusted
-        self._stages = say
+    data: Rows
+    copy_of: Array
+    z: Array
+    trusted: Array
+    stages: Stages
 
     def _on(self, values: Array) -> Rows:
-        total = np.bincount(self._copy_of, values, len(self._data.weight))
-        return self._data._replace(Q=(total / self._data.weight)[:, None])
+        total = np.bincount(self.copy_of, values, len(self.data.weight))
+        return self.data._replace(Q=(total / self.data.weight)[:, None])
 
     def fit(self, target: Array, doubt: Array, name: str) -> _Fit:
         opinions, data = [], self._on(target)
         for expert in _EXPERTS:
-            self._stages(f"{name} look: {expert.__name__.replace('_', ' ')}")
+            self.stages(f"{name} look: {expert.__name__.replace('_', ' ')}")
             opinions.append(expert(data))
-        scores = np.column_stack([opinion.scores[self._copy_of, 0] for opinion in opinions])
+        scores = np.column_stack([opinion.scores[self.copy_of, 0] for opinion in opinions])
         root = np.sqrt(1 - doubt) + 1e-3
         weights = nnls(root[:, None] * scores, root * target)[0]
         if not weights.any():
             weights = np.full(len(opinions), 1 / len(opinions))
         expected = scores @ weights
-        error = self._z - expected
+        error = self.z - expected
         spread = extra_trees(self._on(np.minimum(np.abs(error), 4 * np.median(np.abs(error)))))
-        scale = self.scales(spread)
-        wrong = _two_laws(error, scale, self._trusted)
-        sure = np.where(self._trusted, 1, 1 - wrong)
+        far = np.maximum(spread.scores[self.copy_of, 0], 0)
+        usual = float(np.median(far))
+        scale = _scales(far, usual)
+        wrong = _two_laws(error, scale, self.trusted)
+        sure = np.where(self.trusted, 1, 1 - wrong)
         order = np.argsort(off := np.abs(error) / scale)
         reach = off[order][np.searchsorted(np.cumsum(sure[order]), _INSIDE * sure.sum())]
-        return _Fit(opinions, weights, expected, wrong, spread, float(reach))
-
-    def scales(self, spread: Opinion) -> Array:
-        """s(x) of each row: what other rows foretell, drawn half-way to what is usual."""
-        far = np.maximum(spread.scores[self._copy_of, 0], 0)
-        return _scales(far, self.usual(spread))
-
-    def usual(self, spread: Opinion) -> float:
-        """The median of what is foretold."""
-        return float(np.median(np.maximum(spread.scores[self._copy_of, 0], 0)))
+        return _Fit(opinions, weights, expected, wrong, spread.model, usual, scale, float(reach))
 
 
 def _scales(far: Array, usual: float) -> Array:
+    """s(x) of each row: what other rows foretell, drawn half-way to their median."""
     return np.asarray(np.sqrt(far * usual) + 1e-9)
 
 

@@ -36,7 +36,7 @@ def predict(
     """Label new rows: your table, with the predicted label and its probability as new columns."""
     must_exist(model, "name the model.npz that `bilevel clean` wrote")
     check_given(table)
-    from bilevel.apps.cleaning.prediction import write_predictions
+    from bilevel.apps.cleaning.job import write_predictions
 
     rows = write_predictions(model, table, output, force)
     typer.echo(f"{rows:,} rows labelled: {output}")
