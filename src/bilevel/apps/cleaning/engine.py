@@ -32,9 +32,10 @@ from bilevel.apps.cleaning.counting import (
     the_worst,
     with_every_class,
 )
+from bilevel.apps.cleaning.experts import Rows
 from bilevel.apps.cleaning.features import Encoder, copies_of
 from bilevel.apps.cleaning.pool import Pool
-from bilevel.apps.cleaning.rounds import EXPERTS, Judge, Progress, Stages, floor, logs_of
+from bilevel.apps.cleaning.rounds import EXPERTS, Judge, Progress, Stages, floor, folds, logs_of
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,11 @@ def find_wrong_labels(
     if annotators is not None:
         votes = pd.Index(classes).get_indexer(np.ravel(np.asarray(annotators, object)))
         votes = votes.reshape(len(frame), -1)
-    rest = len(classes), seed, jobs, stages, votes
-    judge = Judge(features, codes, mask, copy_of, copies, *rest)
-    judged = judge.rounds()
+    counted = np.zeros((len(copies), len(classes)))
+    np.add.at(counted, (copy_of, codes), 1)
+    fold, everything = folds(counted.argmax(1), seed), np.arange(len(copies))
+    data = Rows(features, counted, copies, fold, everything, seed, jobs)
+    judged = Judge(data, codes, mask, copy_of, len(classes), stages, votes).rounds()
     stages("done")
     doubtful, beliefs = np.flatnonzero(~mask), judged.verdict.posterior
     held = mask.sum() if votes is None else len(mask)  # annotators hold each other to the truth

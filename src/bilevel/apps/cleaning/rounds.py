@@ -22,7 +22,6 @@ from bilevel.apps.cleaning.experts import (
     random_forest,
     softmax_regression,
 )
-from bilevel.apps.cleaning.features import Features
 from bilevel.apps.cleaning.pool import TEMPERATURE, Evidence, Terms, Verdict, fit_pool
 
 EXPERTS = (softmax_regression, extra_trees, random_forest, kernel_ridge, linear_ridge)
@@ -63,37 +62,31 @@ class Judged(NamedTuple):
     plain: Array
 
 
-class Judge:
-    """The two rounds, on distinct rows."""
+class Judge(NamedTuple):
+    """The two rounds, on distinct rows.
 
-    def __init__(
-        self,
-        features: Features,
-        codes: Array,
-        trusted: Array,
-        copy_of: Array,
-        copies: Array,
-        classes: int,
-        seed: int,
-        jobs: int | None,
-        stages: Stages,
-        votes: Array | None = None,
-    ) -> None:
-        self._features, self._codes, self._trusted = features, codes, trusted
-        self._copy_of, self._copies, self._classes = copy_of, copies, classes
-        self._seed, self._jobs, self._stages = seed, jobs, stages
-        self._given, self._right = codes[~trusted], codes[trusted]
-        self._votes = votes
-        self._fold = _folds(self._shared(np.eye(classes)[codes]).argmax(1), seed)
+    Args:
+        data: the distinct rows; their labels come with each round.
+        codes, trusted: the given label of each row, and whether it is right.
+        copy_of: of which distinct row each is a copy.
+        classes: how many there are.
+        stages: told the progress.
+        votes: (rows, annotators), or None.
+    """
+
+    data: Rows
+    codes: Array
+    trusted: Array
+    copy_of: Array
+    classes: int
+    stages: Stages
+    votes: Array | None = None
 
     def _shared(self, Q: Array, which: Array | slice = slice(None)) -> Array:
         """The mean label of the copies of each row."""
-        total = np.zeros((len(self._copies), self._classes))
-        np.add.at(total, self._copy_of[which], Q[which])
+        total = np.zeros((len(self.data.weight), self.classes))
+        np.add.at(total, self.copy_of[which], Q[which])
         return np.asarray(total / np.maximum(total.sum(1, keepdims=True), 1e-9))
-
-    def _rows(self, Q: Array, rows: Array, weight: Array) -> Rows:
-        return Rows(self._features, Q, weight, self._fold, rows, self._seed, self._jobs)
 
     def rounds(self) -> Judged:
         """Both rounds.
@@ -101,76 +94,67 @@ class Judge:
         Whatever is said about trusted rows must come from the first round: in the second, a row's
         label has shaped its neighbours' soft labels.
         """
-        soft = np.eye(self._classes)[self._codes]
-        if self._votes is not None:
-            soft[~self._trusted] = agreed(self._votes, self._classes)[~self._trusted]
-        opinions = self._by_trusted_rows() if self._trusted.sum() >= ENOUGH else []
+        soft, known = np.eye(self.classes)[self.codes], int(self.trusted.sum())
+        if self.votes is not None:
+            soft[~self.trusted] = agreed(self.votes, self.classes)[~self.trusted]
         first = self._round(soft, "first")
-        how = self._by_votes(soft)
-        verdict = self._pool([*opinions, *first], Terms(hard_rows=False, **how))
-        alone = len(self._right) < FEW and self._votes is None
-        lost = alone and self._is_blind(first, verdict)
-        blind = lost and len(self._right) < ENOUGH
+        opinions = [*(self._by_trusted_rows() if known >= ENOUGH else []), *first]
+        how, logs = self._by_votes(soft), self._logs(opinions)
+        verdict, mean = self._pool(logs, Terms(hard_rows=False, **how)), self._mean(first)
+        lost = known < FEW and self.votes is None and self._is_blind(mean, verdict)
         if lost:
-            how = {"entropy": 0.0, "bias": 8.0, "rates": self._confident_rates(first)}
-            verdict = self._pool([*opinions, *first], Terms(hard_rows=False, **how))
-        logs = self._logs([*opinions, *first])[:, self._copy_of]
-        guesses, beliefs = verdict.pool.probabilities(logs).argmax(1), soft.copy()
-        beliefs[self._trusted] = verdict.if_doubtful
-        soft[~self._trusted] = beliefs[~self._trusted] = verdict.posterior
-        doubts = 1 - beliefs[np.arange(len(beliefs)), self._codes]
-        opinions += [*first, *self._round(soft, "second")]
+            rates = confident_rates(softmax(mean, axis=1), self.codes[~self.trusted])
+            how = {"entropy": 0.0, "bias": 8.0, "rates": rates}
+            verdict = self._pool(logs, Terms(hard_rows=False, **how))
+        guesses = verdict.pool.probabilities(logs[:, self.copy_of]).argmax(1)
+        beliefs = soft.copy()
+        beliefs[self.trusted] = verdict.if_doubtful
+        soft[~self.trusted] = beliefs[~self.trusted] = verdict.posterior
+        doubts = 1 - beliefs[np.arange(len(beliefs)), self.codes]
+        opinions += self._round(soft, "second")
         how |= self._by_votes(soft)
-        self._stages("weighing the evidence")
-        plain = np.asarray(softmax(TEMPERATURE * self._mean(first), axis=1))
-        last = self._pool(opinions, Terms(**how))
-        return Judged(last, opinions, blind, guesses, doubts, plain)
+        self.stages("weighing the evidence")
+        last = self._pool(self._logs(opinions), Terms(**how))
+        plain = np.asarray(softmax(TEMPERATURE * mean, axis=1))
+        return Judged(last, opinions, lost and known < ENOUGH, guesses, doubts, plain)
 
     def _by_votes(self, soft: Array) -> dict[str, Any]:
         """What a pool is told about annotators: with several, noise is known without entropy."""
-        if self._votes is None:
+        if self.votes is None:
             return {}
-        likelihood = log_likelihood(self._votes, abilities(self._votes, soft))
-        return {"entropy": 0.0, "votes": likelihood[~self._trusted]}
+        likelihood = log_likelihood(self.votes, abilities(self.votes, soft))
+        return {"entropy": 0.0, "votes": likelihood[~self.trusted]}
 
     def _round(self, soft: Array, name: str) -> list[Opinion]:
-        everything = np.arange(len(self._copies))
-        data = self._rows(self._shared(soft), everything, self._copies)
-        found = []
+        data, found = self.data._replace(Q=self._shared(soft)), []
         for expert in EXPERTS:
-            self._stages(f"{name} look: {expert.__name__.replace('_', ' ')}")
+            self.stages(f"{name} look: {expert.__name__.replace('_', ' ')}")
             found.append(expert(data))
         return found
 
     def _by_trusted_rows(self) -> list[Opinion]:
         """Experts that saw nothing but trusted rows."""
-        weight = np.bincount(self._copy_of[self._trusted], minlength=len(self._copies)).astype(
-            float
-        )
-        known = self._shared(np.eye(self._classes)[self._codes], self._trusted)
-        return [
-            expert(self._rows(known, np.flatnonzero(weight), weight)) for expert in _TRUSTED_EXPERTS
-        ]
+        weight = np.bincount(self.copy_of[self.trusted], minlength=len(self.data.weight))
+        Q = self._shared(np.eye(self.classes)[self.codes], self.trusted)
+        rows = np.flatnonzero(weight)
+        data = self.data._replace(Q=Q, weight=weight.astype(float), rows=rows)
+        return [expert(data) for expert in _TRUSTED_EXPERTS]
 
     def _logs(self, opinions: list[Opinion]) -> Array:
-        small = floor(self._classes)
+        small = floor(self.classes)
         return np.stack([logs_of(opinion.scores, small) for opinion in opinions])
 
-    def _pool(self, opinions: list[Opinion], terms: Terms) -> Verdict:
-        logs, of = self._logs(opinions), self._copy_of
-        doubtful, trusted = (logs[:, of[mask]] for mask in (~self._trusted, self._trusted))
-        return fit_pool(Evidence(doubtful, self._given, trusted, self._right), terms, self._seed)
+    def _pool(self, logs: Array, terms: Terms) -> Verdict:
+        sides = [(logs[:, self.copy_of[m]], self.codes[m]) for m in (~self.trusted, self.trusted)]
+        return fit_pool(Evidence(*sides[0], *sides[1]), terms, self.data.seed)
 
     def _mean(self, opinions: list[Opinion]) -> Array:
-        return np.asarray(self._logs(opinions).mean(0, dtype=float)[self._copy_of[~self._trusted]])
+        return np.asarray(self._logs(opinions).mean(0, dtype=float)[self.copy_of[~self.trusted]])
 
-    def _is_blind(self, opinions: list[Opinion], verdict: Verdict) -> bool:
+    def _is_blind(self, mean: Array, verdict: Verdict) -> bool:
         """Whether the pool has lost what the experts know about the labels, or they had none."""
-        told, entropy = information(self._mean(opinions), self._given)
+        told, entropy = information(mean, self.codes[~self.trusted])
         return entropy + verdict.likelihood < _KEPT * told or told < _KNOWN * entropy
-
-    def _confident_rates(self, opinions: list[Opinion]) -> Array:
-        return confident_rates(softmax(self._mean(opinions), axis=1), self._given)
 
 
 def floor(classes: int) -> float:
@@ -182,7 +166,7 @@ def logs_of(scores: Array, small: float) -> Array:
     return np.asarray(np.log(np.clip(scores, small, 1 - small)), np.float32)
 
 
-def _folds(codes: Array, seed: int) -> Array:
+def folds(codes: Array, seed: int) -> Array:
     """Each row's fold, the classes spread evenly."""
     fold, random = np.empty(len(codes), int), np.random.default_rng(seed)
     for k in np.unique(codes):
