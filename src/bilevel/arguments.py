@@ -18,6 +18,11 @@ def at(value: Any, k: int) -> Any:
     return value(k) if callable(value) else value
 
 
+def steps_at(value: Any, k: int) -> int:
+    """How many inner steps outer step k has."""
+    return positive_integer("inner_steps", at(value, k))
+
+
 def positive_integer(name: str, value: Any) -> int:
     return _integer(name, value, least=1)
 

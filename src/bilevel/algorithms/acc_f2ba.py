@@ -40,14 +40,11 @@ class AccF2BA(DoubleLoop):
         inner_steps: T, or a schedule k -> T_k.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> algorithm = bilevel.algorithms.AccF2BA(
         ...     inner_lr=0.25, outer=bilevel.updates.Restarted(0.05, theta=0.5))
-        >>> bilevel.minimize(problem, algorithm, steps=100).x
+        >>> bilevel.minimize(halves(), algorithm, steps=100).x
         tensor([0.5000, 0.5000])
     """
 

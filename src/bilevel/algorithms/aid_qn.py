@@ -44,12 +44,9 @@ class AIDQN(TriedSteps):
         first: the largest entry of the first step, in units of max(1, max |x0|); later steps grow.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
-        >>> bilevel.minimize(problem, bilevel.algorithms.AIDQN(), steps=20).x
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> bilevel.minimize(halves(), bilevel.algorithms.AIDQN(), steps=20).x
         tensor([0.5000, 0.5000])
     """
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bilevel.algorithms.double_loop import DoubleLoop, Parts
+from bilevel.algorithms.parts import Parts
 from bilevel.algorithms.registry import register
+from bilevel.algorithms.truncated import Truncated
 from bilevel.arguments import Schedule, at
-from bilevel.hypergradients.aid import AID
 from bilevel.problem.sampling import BatchSizes
 from bilevel.schedules import decaying
-from bilevel.solvers.inner.sgd import SGD
-from bilevel.solvers.linear.random_truncation import RandomTruncation
-from bilevel.solvers.updates.descent import Descent
-
-_OWN = Descent(decaying(0.1, power=0.5))
 
 
 @register(
@@ -32,7 +27,7 @@ _OWN = Descent(decaying(0.1, power=0.5))
     },
 )
 @dataclass(frozen=True, kw_only=True)
-class ALSET(DoubleLoop):
+class ALSET(Truncated):
     """D stochastic steps of y, one of x, both of order 1/√k: without TTSA's two time scales.
 
         D times:  y ← y − β_k ∇y g(x, y; S_t)
@@ -65,13 +60,8 @@ class ALSET(DoubleLoop):
 
     inner_steps: int | Schedule = 3
     inner_lr: float | Schedule = decaying(0.1, power=0.5)
-    neumann_terms: int = 10
-    neumann_lr: float = 0.1
     batch: int | Mapping[str, int | None] | BatchSizes | None = 64
 
     def parts(self, k: int) -> Parts:
-        sizes = BatchSizes.of(self.batch)
         # The rate goes by the outer step k: y and x share one clock, and one order.
-        inner = SGD(at(self.inner_steps, k), at(self.inner_lr, k), sizes.inner)
-        v = RandomTruncation(self.neumann_terms, self.neumann_lr, sizes.hessian)
-        return Parts(inner, AID(v, sizes), self.moves_x(_OWN))
+        return self.after(at(self.inner_steps, k), at(self.inner_lr, k))

@@ -48,13 +48,10 @@ class AmIGO(DoubleLoop):
             (C). None is all rows.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> algorithm = bilevel.algorithms.AmIGO(inner_lr=0.25, outer_lr=0.1, batch=None)
-        >>> bilevel.minimize(problem, algorithm, steps=100).x
+        >>> bilevel.minimize(halves(), algorithm, steps=100).x
         tensor([0.5000, 0.5000])
     """
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.single_loop import Directions, SingleLoop
+from bilevel.algorithms.single_loop import Directions
+from bilevel.algorithms.triple import TripleLoop
 from bilevel.arguments import Schedule, at, positive
 from bilevel.oracles.differences import outer_products
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import CROSS, GRADIENT, HVP, OUTER, Price
+from bilevel.oracles.prices import OUTER, TRIPLE
 from bilevel.problem.sampling import Streams
 from bilevel.schedules import decaying
-from bilevel.solvers.updates.base import Update
-from bilevel.solvers.updates.descent import Descent
 
 
 @register(
@@ -27,7 +25,7 @@ from bilevel.solvers.updates.descent import Descent
     bias="O(μ_k)",
 )
 @dataclass(frozen=True, kw_only=True)
-class BAMM(SingleLoop):
+class BAMM(TripleLoop):
     """SOBA with φ = g + μ_k f in place of g, which makes the inner solution unique.
 
         y ← y − ρ (∇y g + μ ∇y f),   v ← v − ρ ((∇²y g + μ ∇²y f) v − ∇y f),
@@ -57,15 +55,14 @@ class BAMM(SingleLoop):
     """
 
     share: float | Schedule = decaying(0.1, 0.25)
-    inner_lr: float | Schedule = 0.1
+    batch: int | None = None
+
+    asks = TRIPLE + OUTER + OUTER
+    own = decaying(0.05, 0.25)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("share", at(self.share, 0))
-
-    def updates(self) -> Mapping[str, Update]:
-        inner = Descent(self.inner_lr)
-        return {"y": inner, "v": inner, "x": self.moves_x(decaying(0.05, 0.25))}
 
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
         x, y, v = state.x, state.y, state.points["v"]
@@ -79,7 +76,3 @@ class BAMM(SingleLoop):
         d_y = around.gradient().add(f_y, alpha=mu)
         d_v = Hv.add(f_Hv, alpha=mu) - f_y
         return Directions({"y": d_y, "v": d_v, "x": oracle.pull(x, f_x - Jv - mu * f_Jv)})
-
-    @property
-    def asks(self) -> Price:
-        return GRADIENT + HVP + CROSS + OUTER + OUTER + OUTER

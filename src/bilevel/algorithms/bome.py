@@ -11,11 +11,11 @@ from torch import Tensor
 from bilevel.algorithms.contract import Algorithm, State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.arguments import Schedule, at, positive, positive_integer
+from bilevel.arguments import Schedule, at, positive, steps_at
 from bilevel.numerics.vectors import dot
 from bilevel.oracles.plans import Descend, Step, do
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import OUTER, Cost, Price
+from bilevel.oracles.prices import OUTER, Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.updates.base import Update
 from bilevel.solvers.updates.descent import Descent
@@ -48,13 +48,10 @@ class BOME(SingleLoop):
         batch: the rows of g and of f in a step; None is all rows, as in the paper.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> algorithm = bilevel.algorithms.BOME(inner_lr=0.1, outer_lr=0.02)
-        >>> result = bilevel.minimize(problem, algorithm, steps=500)
+        >>> result = bilevel.minimize(halves(), algorithm, steps=500)
         >>> bool((result.x - 0.5).norm() < 0.01)
         True
     """
@@ -63,6 +60,8 @@ class BOME(SingleLoop):
     inner_lr: float | Schedule = 0.1
     rate: float = 0.5
     follow_lr: float | Schedule | None = None
+
+    others = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,9 +72,6 @@ class BOME(SingleLoop):
     def updates(self) -> Mapping[str, Update]:
         follow = self.inner_lr if self.follow_lr is None else self.follow_lr
         return {"y": Descent(follow), "x": self.moves_x(0.1)}
-
-    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        return {"x": x0.clone(), "y": y0.clone()}
 
     def sized(self, sizes: Mapping[str, Any]) -> Algorithm | None:
         own = dict(sizes)
@@ -94,7 +90,7 @@ class BOME(SingleLoop):
         here = oracle.inner(x, y, S)
         q_y = here.gradient()
         # The first of the T steps shares its gradient with ∇q.
-        rest = [Step(S, lr)] * (self._steps(state.step) - 1)
+        rest = [Step(S, lr)] * (steps_at(self.inner_steps, state.step) - 1)
         best = do(Descend(x, y.sub(q_y, alpha=lr), rest), oracle)
         q_x = oracle.pull(x, here.gradient_x() - oracle.inner(x, best, S).gradient_x())
         f_x, f_y = oracle.outer(x, y, R).gradient()
@@ -105,12 +101,5 @@ class BOME(SingleLoop):
         penalty = 0.0 if size == 0 else max(0.0, self.rate - slope / size)
         return Directions({"x": f_x + penalty * q_x, "y": f_y + penalty * q_y})
 
-    def _steps(self, k: int) -> int:
-        return positive_integer("inner_steps", at(self.inner_steps, k))
-
-    @property
-    def asks(self) -> Price:
-        return OUTER + Price(gc_g=self._steps(0) + 2)
-
     def price(self, k: int) -> Cost:
-        return Cost(*OUTER) + Cost(gc_g=self._steps(k) + 2)
+        return Cost(*OUTER) + Cost(gc_g=steps_at(self.inner_steps, k) + 2)

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.implicit_steps import InnerSteps
+from bilevel.algorithms.parts import Parts
 from bilevel.algorithms.registry import register
+from bilevel.algorithms.truncated import Truncated
 from bilevel.arguments import Schedule, at
-from bilevel.hypergradients.aid import AID
-from bilevel.problem.sampling import BatchSizes
 from bilevel.schedules import decaying, increasing, values
-from bilevel.solvers.inner.sgd import SGD
-from bilevel.solvers.linear.random_truncation import RandomTruncation
 from bilevel.solvers.updates.base import rates_of
-from bilevel.solvers.updates.descent import Descent
-
-# Single samples are too noisy for steps that measure the curvature of Φ.
-_OWN = Descent(decaying(0.1, power=0.5))
 
 
 @register(
@@ -35,7 +27,7 @@ _OWN = Descent(decaying(0.1, power=0.5))
     },
 )
 @dataclass(frozen=True, kw_only=True)
-class BSA(DoubleLoop):
+class BSA(Truncated):
     """Nested and single-sample: t_k inner steps that grow with k, a randomly truncated product.
 
     Args:
@@ -50,9 +42,6 @@ class BSA(DoubleLoop):
 
     inner_steps: int | Schedule = increasing(1.0, power=0.5)
     inner_lr: float | Schedule = decaying(0.5, power=1.0)
-    neumann_terms: int = 10
-    neumann_lr: float = 0.1
-    batch: int | Mapping[str, int | None] | BatchSizes | None = 1
 
     def inner_steps_of(self, ks: range) -> InnerSteps:
         counts = values(self.inner_steps, ks).astype(int)
@@ -60,8 +49,5 @@ class BSA(DoubleLoop):
         return InnerSteps(counts, np.tile(rates, (len(ks), 1)))
 
     def parts(self, k: int) -> Parts:
-        sizes = BatchSizes.of(self.batch)
         # t_k depends on the outer step k, the rate on the inner step t: it starts afresh each time.
-        inner = SGD(at(self.inner_steps, k), self.inner_lr, sizes.inner)
-        v = RandomTruncation(self.neumann_terms, self.neumann_lr, sizes.hessian)
-        return Parts(inner, AID(v, sizes), self.moves_x(_OWN))
+        return self.after(at(self.inner_steps, k), self.inner_lr)

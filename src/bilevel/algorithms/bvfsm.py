@@ -11,9 +11,9 @@ from torch import Tensor
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.arguments import Schedule, at, non_negative, positive, positive_integer
+from bilevel.arguments import Schedule, at, non_negative, positive, steps_at
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import OUTER, Cost, Price
+from bilevel.oracles.prices import OUTER, Cost
 from bilevel.problem.sampling import Streams
 from bilevel.problem.sources import Rows
 from bilevel.solvers.updates.base import Update
@@ -51,14 +51,11 @@ class BVFSM(SingleLoop):
         batch: the rows of g and of f in a step; None is all rows, as in the paper.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> algorithm = bilevel.algorithms.BVFSM(
         ...     inner_lr=0.25, outer_lr=0.1, barrier=1e-4, ridge=0.0)
-        >>> result = bilevel.minimize(problem, algorithm, steps=150)
+        >>> result = bilevel.minimize(halves(), algorithm, steps=150)
         >>> bool((result.x - 0.5).norm() < 0.01)
         True
     """
@@ -67,6 +64,8 @@ class BVFSM(SingleLoop):
     inner_lr: float | Schedule = 0.1
     barrier: float | Schedule = 1e-3
     ridge: float | Schedule = 1e-4
+
+    others = "z"
 
     def __post_init__(self) -> None:
         positive("inner_lr", at(self.inner_lr, 0))
@@ -77,14 +76,11 @@ class BVFSM(SingleLoop):
     def updates(self) -> Mapping[str, Update]:
         return {"x": self.moves_x(0.1)}
 
-    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        return {"x": x0.clone(), "y": y0.clone(), "z": y0.clone()}
-
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
         x, y, z, k = state.x, state.y, state.points["z"], state.step
         S, R = streams.rows("inner", self.batch), streams.rows("outer", self.batch)
         lr, ridge = positive("inner_lr", at(self.inner_lr, k)), at(self.ridge, k)
-        sigma, T = positive("barrier", at(self.barrier, k)), self._steps(k)
+        sigma, T = positive("barrier", at(self.barrier, k)), steps_at(self.inner_steps, k)
         for _ in range(T):
             z = z.sub(oracle.inner(x, z, S).gradient().add(z, alpha=ridge), alpha=lr)
         level = oracle.inner(x, z, S).value() + ridge * z.square().sum() / 2 + sigma
@@ -105,15 +101,10 @@ class BVFSM(SingleLoop):
         gap = here.gradient_x() - oracle.inner(x, z, S).gradient_x()
         return Directions({"x": oracle.pull(x, f_x + w * gap)}, kept={"y": y, "z": z})
 
-    def _steps(self, k: int) -> int:
-        return positive_integer("inner_steps", at(self.inner_steps, k))
-
-    @property
-    def asks(self) -> Price:
-        return OUTER + Price(gc_f=2 * self._steps(0), gc_g=2 * self._steps(0) + 2)
-
     def price(self, k: int) -> Cost:
-        return Cost(*OUTER) + Cost(gc_f=2 * self._steps(k), gc_g=2 * self._steps(k) + 2)
+        return Cost(*OUTER) + Cost(
+            gc_f=2 * steps_at(self.inner_steps, k), gc_g=2 * steps_at(self.inner_steps, k) + 2
+        )
 
 
 def _inside(oracle: Oracle, x: Tensor, y: Tensor, rows: Rows, level: Tensor) -> bool:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
+
+from bilevel.algorithms.contract import State
+from bilevel.algorithms.single_loop import Directions, SingleLoop
+from bilevel.algorithms.triple import TripleLoop, triple
+from bilevel.arguments import Schedule, at, fraction
+from bilevel.oracles.plans import Implicit, Series, do
+from bilevel.oracles.points import Oracle
+from bilevel.oracles.prices import Cost
+from bilevel.problem.sampling import Streams
+from bilevel.problem.sources import Rows
+from bilevel.schedules import decaying
 
 Points = Mapping[str, Tensor]
 Evaluate = Callable[[Points], Mapping[str, Tensor]]
@@ -46,3 +60,83 @@ def remembered(points: Points, directions: Mapping[str, Tensor]) -> dict[str, Te
     plain = {n: p for n, p in points.items() if " " not in n and not n.startswith("d_")}
     before = {f"{name} before": point for name, point in plain.items()}
     return {**before, **{f"d_{name}": d for name, d in directions.items()}}
+
+
+def implicit(oracle: Oracle, inner: Rows, outer: Rows, series: Series, cross: Rows) -> Evaluate:
+    """∇y g and the hypergradient by a series; no inner steps: y moves along its own direction."""
+
+    def at_point(points: Points) -> dict[str, Tensor]:
+        x, y = points["x"], points["y"]
+        found = do(Implicit(x, y, (), outer, series, cross), oracle)
+        return {"y": oracle.inner(x, y, inner).gradient(), "x": oracle.pull(x, found.covector)}
+
+    return at_point
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carried(SingleLoop):
+    """A single loop whose directions are carried.
+
+    A method says how much of them it keeps, and what they are on the rows of a step.
+    """
+
+    carried: ClassVar[str] = "xyv"  # the points whose directions are
+
+    @abstractmethod
+    def keeps(self, oracle: Oracle, k: int, streams: Streams) -> float:
+        """How much of the carried directions stays at step k; 0 forgets them."""
+
+    @abstractmethod
+    def on_rows(self, oracle: Oracle, streams: Streams, fresh: bool) -> Evaluate:
+        """The directions at given points, on rows that serve both: there their noise cancels."""
+
+    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
+        return started(super().start(oracle, x0, y0), self.carried)
+
+    def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
+        keep = self.keeps(oracle, state.step, streams)
+        d = carry(state.points, self.on_rows(oracle, streams, keep == 0), keep)
+        return Directions(d, kept=remembered(state.points, d))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refreshed(TripleLoop, Carried):
+    """SOBA's three directions, carried whole, and taken on all rows from time to time."""
+
+    @abstractmethod
+    def is_fresh(self, oracle: Oracle, k: int, streams: Streams) -> bool:
+        """Whether step k uses all rows."""
+
+    def keeps(self, oracle: Oracle, k: int, streams: Streams) -> float:
+        return 0.0 if self.is_fresh(oracle, k, streams) else 1.0
+
+    def on_rows(self, oracle: Oracle, streams: Streams, fresh: bool) -> Evaluate:
+        inner, outer = (streams.rows(role, self.batch) for role in ("inner", "outer"))
+        rows = (None, None) if fresh else (inner, outer)
+        return lambda points: triple(oracle, points, *rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfCorrecting(Carried):
+    """STORM: a part η of each carried direction is forgotten.
+
+    Args:
+        momentum: η, or a schedule; of the order k^(−2/3).
+    """
+
+    momentum: float | Schedule = decaying(0.5, 2 / 3)
+
+    def __post_init__(self) -> None:
+        fraction("momentum", at(self.momentum, 0))
+        super().__post_init__()
+
+    def keeps(self, oracle: Oracle, k: int, streams: Streams) -> float:
+        # The first step has no earlier direction to correct: a plain estimate.
+        return 1 - fraction("momentum", at(self.momentum, k)) if k else 0.0
+
+    def once(self) -> Cost:
+        """What the directions cost at one point."""
+        return Cost(*self.asks)
+
+    def price(self, k: int) -> Cost:
+        return self.once() + self.once() if k > 0 else self.once()

@@ -30,16 +30,13 @@ class Composed(DoubleLoop):
         outer: one of `bilevel.updates`; Adam(0.01) if neither it nor `outer_lr` is given.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> steps = bilevel.inner.Steps(bilevel.updates.Momentum(0.05), steps=5, keep=True)
         >>> algorithm = bilevel.algorithms.Composed(
         ...     inner=steps, outer=bilevel.updates.Adam(0.05),
         ...     hypergradient=bilevel.AID(bilevel.linear.Neumann(10, 0.25)))
-        >>> bilevel.minimize(problem, algorithm, steps=300).x
+        >>> bilevel.minimize(halves(), algorithm, steps=300).x
         tensor([0.5000, 0.5000])
     """
 

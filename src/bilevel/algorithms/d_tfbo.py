@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.single_loop import Directions, SingleLoop, Told
-from bilevel.arguments import Schedule, at, positive, positive_integer
+from bilevel.algorithms.self_tuning import SelfTuning
+from bilevel.algorithms.single_loop import Directions, Told
+from bilevel.arguments import Schedule, steps_at
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import CROSS, OUTER, Cost, Price
+from bilevel.oracles.prices import CROSS, OUTER, Cost
 from bilevel.problem.sampling import Streams
-from bilevel.solvers.measured import Measured
 from bilevel.solvers.updates.base import Update
 
 
@@ -26,7 +24,7 @@ from bilevel.solvers.updates.base import Update
     steps=200,
 )
 @dataclass(frozen=True, kw_only=True)
-class DTFBO(SingleLoop):
+class DTFBO(SelfTuning):
     """T steps of y, T of v, one of x; each length from the norms so far (AdaGrad-norm).
 
         T times:  b² ← b² + ‖∇y g‖²,  y ← y − ∇y g/b
@@ -44,34 +42,20 @@ class DTFBO(SingleLoop):
         batch: the rows of every batch, one for each step; None is all rows, as in the paper.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
-        >>> bilevel.minimize(problem, bilevel.algorithms.DTFBO(), steps=300).x
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> bilevel.minimize(halves(), bilevel.algorithms.DTFBO(), steps=300).x
         tensor([0.5000, 0.5000])
     """
 
     inner_steps: int | Schedule = 10
-    first: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.first is not None:
-            positive("first", self.first)
-        super().__post_init__()
 
     def updates(self) -> Mapping[str, Update]:
         return {"x": self.moves_x(Told())}
 
-    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        rate = Measured().at(oracle, x0, y0, oracle.streams(0)) if self.first is None else None
-        b = 1 / rate if rate else self.first or 1.0
-        return {**super().start(oracle, x0, y0), "squares": x0.new_tensor([1.0, b * b, b * b])}
-
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
         x, y, v = state.x, state.y, state.points["v"]
-        T = self._steps(state.step)
+        T = steps_at(self.inner_steps, state.step)
         a2, b2, c2 = state.points["squares"].unbind()
         for rows in streams.batches("inner", self.batch, T):
             g_y = oracle.inner(x, y, rows).gradient()
@@ -89,12 +73,6 @@ class DTFBO(SingleLoop):
         rate = 1 / float((a2 * c2.maximum(b2)).sqrt())
         return Directions({"x": h}, kept=kept, rates={"x": rate})
 
-    def _steps(self, k: int) -> int:
-        return positive_integer("inner_steps", at(self.inner_steps, k))
-
-    @property
-    def asks(self) -> Price:
-        return OUTER + CROSS + Price(gc_g=self._steps(0), hv=self._steps(0))
-
     def price(self, k: int) -> Cost:
-        return Cost(*(OUTER + CROSS)) + Cost(gc_g=self._steps(k), hv=self._steps(k))
+        T = steps_at(self.inner_steps, k)
+        return Cost(*(OUTER + CROSS)) + Cost(gc_g=T, hv=T)

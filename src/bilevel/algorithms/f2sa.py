@@ -38,14 +38,11 @@ class F2SA(DoubleLoop):
         batch: |S| = |R|; None is all rows.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> algorithm = bilevel.algorithms.F2SA(
         ...     multiplier=100.0, inner_lr=0.25, outer_lr=0.05, inner_steps=10, batch=None)
-        >>> bilevel.minimize(problem, algorithm, steps=300).x
+        >>> bilevel.minimize(halves(), algorithm, steps=300).x
         tensor([0.5000, 0.5000])
     """
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.algorithms.carried import carry, remembered, started
+from bilevel.algorithms.carried import Evaluate, Points, SelfCorrecting
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.arguments import Schedule, at, fraction, positive
+from bilevel.arguments import Schedule, positive
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import OUTER, Cost, Price
+from bilevel.oracles.prices import OUTER, Price
 from bilevel.problem.sampling import Streams
 from bilevel.schedules import decaying
 from bilevel.solvers.updates.base import Update
@@ -34,7 +33,7 @@ from bilevel.solvers.updates.descent import Descent
     bias="O(1/λ)",
 )
 @dataclass(frozen=True, kw_only=True)
-class F3SA(SingleLoop):
+class F3SA(SelfCorrecting):
     """F2SA in a single loop, with STORM's estimates of all three directions.
 
         D_y = ∇y g(x, y; S),   D_p = ∇y g(x, p; S) + ∇y f(x, p; R)/λ,
@@ -53,43 +52,38 @@ class F3SA(SingleLoop):
         batch: |S| = |R|; None is all rows.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> algorithm = bilevel.algorithms.F3SA(
         ...     multiplier=100.0, inner_lr=0.25, outer_lr=0.02, batch=None)
-        >>> bilevel.minimize(problem, algorithm, steps=1000).x
+        >>> bilevel.minimize(halves(), algorithm, steps=1000).x
         tensor([0.5000, 0.5000])
     """
 
     multiplier: float = 10.0
     inner_lr: float | Schedule = decaying(0.1, 1 / 3)
-    momentum: float | Schedule = decaying(0.5, 2 / 3)
     batch: int | None = 64
+
+    others, carried = "p", "xyp"
+    asks = OUTER + Price(gc_g=4)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive("multiplier", self.multiplier)
-        fraction("momentum", at(self.momentum, 0))
 
     def updates(self) -> Mapping[str, Update]:
         inner = Descent(self.inner_lr)
         return {"y": inner, "p": inner, "x": self.moves_x(decaying(0.05, 1 / 3))}
 
-    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        return started({"x": x0.clone(), "y": y0.clone(), "p": y0.clone()}, ("x", "y", "p"))
-
     def begin(self, oracle: Oracle, points: Mapping[str, Tensor]) -> State:
         apart = points["y"].sub(points["v"], alpha=1 / self.multiplier)
         return super().begin(oracle, {**points, "p": apart})
 
-    def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
+    def on_rows(self, oracle: Oracle, streams: Streams, fresh: bool) -> Evaluate:
         S, R = streams.rows("inner", self.batch), streams.rows("outer", self.batch)
         penalty = self.multiplier
 
-        def D(points: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        def D(points: Points) -> dict[str, Tensor]:
             x, y, p = points["x"], points["y"], points["p"]
             at_y, at_p = oracle.inner(x, y, S), oracle.inner(x, p, S)
             f_x, f_y = oracle.outer(x, p, R).gradient()
@@ -100,14 +94,4 @@ class F3SA(SingleLoop):
                 "x": oracle.pull(x, f_x + penalty * gap),
             }
 
-        keep = 1 - fraction("momentum", at(self.momentum, state.step)) if state.step else 0.0
-        d = carry(state.points, D, keep)
-        return Directions(d, kept=remembered(state.points, d))
-
-    @property
-    def asks(self) -> Price:
-        return OUTER + Price(gc_g=4)
-
-    def price(self, k: int) -> Cost:
-        once = Cost(*self.asks)
-        return once + once if k > 0 else once
+        return D

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.algorithms.carried import carry, remembered, started
+from bilevel.algorithms.carried import Evaluate, Points, SelfCorrecting
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.arguments import Schedule, at, fraction
+from bilevel.algorithms.single_loop import Directions
+from bilevel.algorithms.triple import TripleLoop
+from bilevel.arguments import Schedule
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import CROSS, GRADIENT, HVP, OUTER, Cost, Price
+from bilevel.oracles.prices import CROSS, OUTER, TRIPLE, Cost, Price
 from bilevel.problem.sampling import Streams
 from bilevel.schedules import decaying
-from bilevel.solvers.updates.base import Update
-from bilevel.solvers.updates.descent import Descent
 
 
 @register(
@@ -28,7 +26,7 @@ from bilevel.solvers.updates.descent import Descent
     steps=400,
 )
 @dataclass(frozen=True, kw_only=True)
-class FSLA(SingleLoop):
+class FSLA(TripleLoop, SelfCorrecting):
     """SGD on y and v, each on its own batch; STORM on x.
 
         y ← y − ρ ∇y g(x, y; S),   v ← v − ρ (∇²y g(x, y; B) v − ∇y f(x, y; T)),
@@ -43,52 +41,38 @@ class FSLA(SingleLoop):
         batch: the rows of every batch; None is all rows.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> algorithm = bilevel.algorithms.FSLA(inner_lr=0.25, outer_lr=0.02, batch=None)
-        >>> bilevel.minimize(problem, algorithm, steps=600).x
+        >>> bilevel.minimize(halves(), algorithm, steps=600).x
         tensor([0.5000, 0.5000])
     """
 
     inner_lr: float | Schedule = decaying(0.1, 0.5)
     momentum: float | Schedule = decaying(0.5, 0.5)
-    batch: int | None = 64
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        fraction("momentum", at(self.momentum, 0))
-
-    def updates(self) -> Mapping[str, Update]:
-        inner = Descent(self.inner_lr)
-        return {"y": inner, "v": inner, "x": self.moves_x(decaying(0.1, 0.5))}
-
-    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        return started(super().start(oracle, x0, y0), ("x",))
+    own = decaying(0.1, 0.5)
+    carried = "x"
 
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
         x, y, v, size = state.x, state.y, state.points["v"], self.batch
         d_y = oracle.inner(x, y, streams.rows("inner", size)).gradient()
         _, f_y = oracle.outer(x, y, streams.rows("outer", size)).gradient()
         d_v = oracle.linearize(x, y, streams.rows("hessian", size)).hvp(v) - f_y
-        # One more batch of f, and one for the cross product: shared by the two points below.
-        T, C = streams.rows("outer", size), streams.rows("cross", size)
+        found = super().directions(oracle, state, streams)
+        return found._replace(by_point={"y": d_y, "v": d_v, **found.by_point})
 
-        def h(points: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def on_rows(self, oracle: Oracle, streams: Streams, fresh: bool) -> Evaluate:
+        # One more batch of f, and one for the cross product.
+        T, C = streams.rows("outer", self.batch), streams.rows("cross", self.batch)
+
+        def h(points: Points) -> dict[str, Tensor]:
             x, y, v = points["x"], points["y"], points["v"]
             f_x, _ = oracle.outer(x, y, T).gradient()
             return {"x": oracle.pull(x, f_x - oracle.linearize(x, y, C).cross(v))}
 
-        keep = 1 - fraction("momentum", at(self.momentum, state.step)) if state.step else 0.0
-        d = carry(state.points, h, keep)
-        return Directions({"y": d_y, "v": d_v, **d}, kept=remembered(state.points, d))
-
-    @property
-    def asks(self) -> Price:
-        return OUTER + OUTER + GRADIENT + HVP + CROSS
+        return h
 
     def price(self, k: int) -> Cost:
         again = OUTER + CROSS if k > 0 else Price()  # h at the step before
-        return Cost(*(self.asks + again))
+        return Cost(*(TRIPLE + OUTER + again))

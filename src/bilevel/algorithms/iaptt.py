@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.arguments import Schedule, at, positive, positive_integer
+from bilevel.arguments import Schedule, at, positive, steps_at
 from bilevel.oracles.plans import Retrace, Step, Sweep, Trace, do
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import OUTER, Cost, Price
+from bilevel.oracles.prices import OUTER, Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.updates.ball import Ball
 from bilevel.solvers.updates.base import Update
@@ -66,6 +65,8 @@ class IAPTT(SingleLoop):
     start_lr: float | Schedule = 0.1
     radius: float = 1e3
 
+    others = "z"
+
     def __post_init__(self) -> None:
         positive("inner_lr", self.inner_lr)
         positive("start_lr", at(self.start_lr, 0))
@@ -74,12 +75,9 @@ class IAPTT(SingleLoop):
     def updates(self) -> Mapping[str, Update]:
         return {"z": Ball(Descent(self.start_lr), self.radius), "x": self.moves_x(0.1)}
 
-    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        return {"x": x0.clone(), "y": y0.clone(), "z": y0.clone()}
-
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
         x, R = state.x, streams.rows("outer", self.batch)
-        batches = streams.batches("inner", self.batch, self._steps(state.step))
+        batches = streams.batches("inner", self.batch, steps_at(self.inner_steps, state.step))
         steps = [Step(rows, self.inner_lr) for rows in batches]
         path = do(Trace(x, state.points["z"], steps), oracle)
         values = torch.stack([oracle.outer(x, y, R).value() for y in path[1:]])
@@ -91,12 +89,5 @@ class IAPTT(SingleLoop):
         d = {"x": oracle.pull(x, sweep.covector), "z": sweep.r}
         return Directions(d, kept={"y": path[-1].clone()})
 
-    def _steps(self, k: int) -> int:
-        return positive_integer("inner_steps", at(self.inner_steps, k))
-
-    @property
-    def asks(self) -> Price:
-        return OUTER + Price(gc_g=self._steps(0))
-
     def price(self, k: int) -> Cost:
-        return Cost(*OUTER) + Cost(gc_g=self._steps(k), jv=None, hv=None)
+        return Cost(*OUTER) + Cost(gc_g=steps_at(self.inner_steps, k), jv=None, hv=None)

@@ -38,13 +38,10 @@ class ITDBiO(DoubleLoop):
         batch: the rows of f; None means all rows. The inner solver chooses those of its steps.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> algorithm = bilevel.algorithms.ITDBiO(inner_steps=20, inner_lr=0.25, outer_lr=0.1)
-        >>> bilevel.minimize(problem, algorithm, steps=50).x
+        >>> bilevel.minimize(halves(), algorithm, steps=50).x
         tensor([0.5000, 0.5000])
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,14 +9,13 @@ import torch
 from torch import Tensor
 
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.single_loop import SingleLoop
+from bilevel.algorithms.triple import TripleLoop
 from bilevel.arguments import Schedule, at, positive
 from bilevel.errors import quoted
 from bilevel.kernels.array_code import Draws, batch, inner, minus, moved, number, outer, own, pull
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import CROSS, GRADIENT, HVP, OUTER, Price
 from bilevel.schedules import Values, decaying
-from bilevel.solvers.updates.base import Update, rates_of
+from bilevel.solvers.updates.base import rates_of
 
 
 class Four(NamedTuple):
@@ -48,7 +46,7 @@ def _directions(oracle: Any, now: Four, tables: Any, draws: Draws, numbers: Any,
     steps=400,
 )
 @dataclass(frozen=True, kw_only=True)
-class MASOBA(SingleLoop):
+class MASOBA(TripleLoop):
     """SOBA whose x moves along a moving average h of the hypergradient.
 
         h ← (1 − θ) h + θ (∇x f(x, y; T) − ∇x∇y g(x, y; S) v),  x ← x − γ h
@@ -64,23 +62,19 @@ class MASOBA(SingleLoop):
             stable for every penalty that the model knows.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> algorithm = bilevel.algorithms.MASOBA(
         ...     inner_lr=0.25, outer_lr=0.02, average=0.5, batch=None)
-        >>> bilevel.minimize(problem, algorithm, steps=600).x
+        >>> bilevel.minimize(halves(), algorithm, steps=600).x
         tensor([0.5000, 0.5000])
     """
 
     inner_lr: float | Schedule = decaying(0.1, 0.5)
     average: float | Schedule = decaying(0.9, 0.5)
-    batch: int | None = 64
-    inner: Update | None = None
 
     text = staticmethod(_directions)
+    own = decaying(0.1, 0.5)
     points = Four
 
     def __post_init__(self) -> None:
@@ -88,16 +82,8 @@ class MASOBA(SingleLoop):
         if not 0 < positive("average", at(self.average, 0)) <= 1:
             raise ValueError(f"average must be at most 1, got {quoted(at(self.average, 0))}")
 
-    def updates(self) -> Mapping[str, Update]:
-        inner = self.moves_inside(self.inner_lr, self.inner)
-        return {"y": inner, "v": inner, "x": self.moves_x(decaying(0.1, 0.5))}
-
     def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
         return {**super().start(oracle, x0, y0), "h": torch.zeros_like(x0)}
 
     def all_numbers(self, oracle: Oracle, ks: range) -> Values:
         return rates_of(self.average, ks, "average")[:, None]
-
-    @property
-    def asks(self) -> Price:
-        return OUTER + GRADIENT + HVP + CROSS

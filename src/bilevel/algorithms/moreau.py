@@ -47,14 +47,11 @@ class MEHA(SingleLoop):
         batch: the rows of g and of f in a step; None is all rows, as in the paper.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> algorithm = bilevel.algorithms.MEHA(
         ...     multiplier=20.0, inner_lr=0.25)
-        >>> bilevel.minimize(problem, algorithm, steps=1000).x
+        >>> bilevel.minimize(halves(), algorithm, steps=1000).x
         tensor([0.5000, 0.5000])
     """
 
@@ -63,6 +60,9 @@ class MEHA(SingleLoop):
     inner_lr: float | Schedule = 0.1
     batch: int | None = None
 
+    others = "z"
+    asks = OUTER + Price(gc_g=4)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._c(0)
@@ -70,9 +70,6 @@ class MEHA(SingleLoop):
 
     def updates(self) -> Mapping[str, Update]:
         return {"y": Descent(self.inner_lr), "x": self.moves_x(lambda k: 0.1 / self._c(k))}
-
-    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        return {"x": x0.clone(), "y": y0.clone(), "z": y0.clone()}
 
     def sized(self, sizes: Mapping[str, Any]) -> Algorithm | None:
         own = dict(sizes)
@@ -102,7 +99,3 @@ class MEHA(SingleLoop):
 
     def _c(self, k: int) -> float:
         return positive("multiplier", at(self.multiplier, k))
-
-    @property
-    def asks(self) -> Price:
-        return OUTER + Price(gc_g=4)

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions, SingleLoop
 from bilevel.arguments import positive_integer
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import CROSS, GRADIENT, OUTER, Price
+from bilevel.oracles.prices import CROSS, GRADIENT, OUTER, Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.linear.block_cg import block_cg
 from bilevel.solvers.updates.base import Update
@@ -42,16 +41,15 @@ class NBO(SingleLoop):
         batch: the rows of g and of f in a step; None is all rows.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
-        >>> bilevel.minimize(problem, bilevel.algorithms.NBO(), steps=100).x
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> bilevel.minimize(halves(), bilevel.algorithms.NBO(), steps=100).x
         tensor([0.5000, 0.5000])
     """
 
     cg_steps: int = 10
+
+    others = ""
 
     def __post_init__(self) -> None:
         positive_integer("cg_steps", self.cg_steps)
@@ -59,9 +57,6 @@ class NBO(SingleLoop):
 
     def updates(self) -> Mapping[str, Update]:
         return {"x": self.moves_x(0.1)}
-
-    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        return {"x": x0.clone(), "y": y0.clone()}
 
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
         x, y = state.x, state.y
@@ -73,6 +68,5 @@ class NBO(SingleLoop):
         h = oracle.pull(x, f_x - around.cross(v))
         return Directions({"x": h}, kept={"y": y - d})
 
-    @property
-    def asks(self) -> Price:
-        return OUTER + GRADIENT + CROSS + Price(hv=2 * self.cg_steps)
+    def price(self, k: int) -> Cost:
+        return Cost(*(OUTER + GRADIENT + CROSS)) + Cost(hv=2 * self.cg_steps)

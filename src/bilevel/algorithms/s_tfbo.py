@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.single_loop import Directions, SingleLoop, Told
-from bilevel.algorithms.triple import TRIPLE, triple
-from bilevel.arguments import positive
+from bilevel.algorithms.self_tuning import SelfTuning
+from bilevel.algorithms.single_loop import Directions, Told
+from bilevel.algorithms.triple import triple
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import Price
 from bilevel.problem.sampling import Streams
-from bilevel.solvers.measured import Measured
 from bilevel.solvers.updates.base import Update
 
 
@@ -27,7 +23,7 @@ from bilevel.solvers.updates.base import Update
     steps=400,
 )
 @dataclass(frozen=True, kw_only=True)
-class STFBO(SingleLoop):
+class STFBO(SelfTuning):
     """SOBA's directions, each with a step size from its own norms so far (AdaGrad-norm).
 
         b² ← b² + ‖D_y‖²,  c² ← c² + ‖D_v‖²,  a² ← a² + ‖D_x‖²
@@ -42,29 +38,14 @@ class STFBO(SingleLoop):
         batch: the rows of g and of f in a step; None is all rows, as in the paper.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
-        >>> bilevel.minimize(problem, bilevel.algorithms.STFBO(), steps=1000).x
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> bilevel.minimize(halves(), bilevel.algorithms.STFBO(), steps=1000).x
         tensor([0.5000, 0.5000])
     """
 
-    first: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.first is not None:
-            positive("first", self.first)
-
     def updates(self) -> Mapping[str, Update]:
         return {"y": Told(), "v": Told(), "x": self.moves_x(Told())}
-
-    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        rate = Measured().at(oracle, x0, y0, oracle.streams(0)) if self.first is None else None
-        b = 1 / rate if rate else self.first or 1.0
-        return {**super().start(oracle, x0, y0), "squares": x0.new_tensor([1.0, b * b, b * b])}
 
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
         inner, outer = streams.rows("inner", self.batch), streams.rows("outer", self.batch)
@@ -76,7 +57,3 @@ class STFBO(SingleLoop):
         # both allow.
         rates = {"y": 1 / b, "v": 1 / max(b, c), "x": 1 / (a * max(b, c))}
         return Directions(D, kept={"squares": squares}, rates=rates)
-
-    @property
-    def asks(self) -> Price:
-        return TRIPLE

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.single_loop import SingleLoop
-from bilevel.arguments import Schedule
+from bilevel.algorithms.triple import TripleLoop
 from bilevel.kernels.array_code import (
     Draws,
     Triple,
@@ -24,11 +23,9 @@ from bilevel.kernels.array_code import (
     sampled,
 )
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import CROSS, GRADIENT, HVP, OUTER, Price
 from bilevel.problem.ahead import Ahead
 from bilevel.problem.sampling import Streams
 from bilevel.problem.sources import Rows
-from bilevel.solvers.updates.base import Update
 
 _INNER, _OUTER = ("g", "Hv", "Jv"), ("f_x", "f_y")
 
@@ -60,7 +57,7 @@ def _directions(
     steps=400,
 )
 @dataclass(frozen=True, kw_only=True)
-class SABA(SingleLoop):
+class SABA(TripleLoop):
     """SOBA whose five quantities are SAGA's estimates, with constant steps.
 
     For each block of rows the last value of every quantity q is kept, and with block i drawn
@@ -79,28 +76,15 @@ class SABA(SingleLoop):
             stable for every penalty that the model knows.
 
     Example:
-        >>> import torch, bilevel
-        >>> rows = torch.randn(50, 2, generator=torch.Generator().manual_seed(0)).double()
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y, batch: ((y - batch.data) ** 2).mean(),
-        ...     inner=lambda x, y, batch: ((y - x - batch.data) ** 2).mean(),
-        ...     x0=torch.ones(2).double(), y0=torch.zeros(2).double(),
-        ...     outer_data=rows, inner_data=rows)
+        >>> import bilevel
+        >>> from bilevel.problem.examples import means
         >>> algorithm = bilevel.algorithms.SABA(inner_lr=0.1, outer_lr=0.05, batch=5)
-        >>> result = bilevel.minimize(problem, algorithm, steps=1000, evaluate_every=1000)
+        >>> result = bilevel.minimize(means(), algorithm, steps=1000, evaluate_every=1000)
         >>> bool(result.x.norm() < 1e-8)  # x* = 0
         True
     """
 
-    inner_lr: float | Schedule = 0.1
-    batch: int | None = 64
-    inner: Update | None = None
-
     text = staticmethod(_directions)
-
-    def updates(self) -> Mapping[str, Update]:
-        inner = self.moves_inside(self.inner_lr, self.inner)
-        return {"y": inner, "v": inner, "x": self.moves_x(0.1)}
 
     def tables(self, oracle: Oracle, points: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Of every block, at the start; and the means over all rows."""
@@ -127,10 +111,6 @@ class SABA(SingleLoop):
             f_x, f_y = outer(oracle, x, y, rows)
             return pull(oracle, x, f_x), f_y
         return sampled(oracle, x, y, points["v"], rows)
-
-    @property
-    def asks(self) -> Price:
-        return OUTER + GRADIENT + HVP + CROSS
 
 
 def _block(i: int, total: int | None, size: int | None) -> tuple[Rows, float]:

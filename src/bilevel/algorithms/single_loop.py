@@ -13,10 +13,10 @@ from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, Report, State, Write, with_sizes
 from bilevel.algorithms.stretched import ahead, by_steps, in_array_code, taken
-from bilevel.arguments import Schedule, instance, positive_integer
+from bilevel.arguments import Schedule, positive_integer
 from bilevel.kernels.array_code import Draws, Function, Triple
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import Cost, Price
+from bilevel.oracles.prices import TRIPLE, Cost, Price
 from bilevel.oracles.stretches import Stretch
 from bilevel.oracles.views import View
 from bilevel.problem.ahead import Ahead
@@ -72,7 +72,7 @@ class SingleLoop(Algorithm):
     batch: int | None = None
 
     def __post_init__(self) -> None:
-        self.updates(), self.asks  # which check the arguments
+        self.updates(), self.price(0)  # which check the arguments
         if self.batch is not None:
             positive_integer("batch", self.batch)
 
@@ -84,6 +84,11 @@ class SingleLoop(Algorithm):
     # `now`, of directions, and of points as they are to be kept. See `kernels.array_code`.
     text: ClassVar[Function | None] = None
     points: ClassVar[type[Any]] = Triple
+
+    # What a step asks of the oracle, where that does not depend on arguments or on k.
+    asks: ClassVar[Price] = TRIPLE
+    # The points besides x and y: v begins at zero, any other where y does.
+    others: ClassVar[str] = "v"
 
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
         """Along what each point moves: what the text says, or whatever overrides this."""
@@ -105,18 +110,14 @@ class SingleLoop(Algorithm):
         return np.empty((len(ks), 0))
 
     @property
-    @abstractmethod
-    def asks(self) -> Price:
-        """What a step asks of the oracle."""
-
-    @property
     def samples(self) -> bool:
         """Whether chance decides on the directions."""
         return self.batch is not None
 
     def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        """The points before the first step: by default x, y and v = 0."""
-        return {"x": x0.clone(), "y": y0.clone(), "v": torch.zeros_like(y0)}
+        """The points before the first step."""
+        begins = {n: torch.zeros_like(y0) if n == "v" else y0.clone() for n in self.others}
+        return {"x": x0.clone(), "y": y0.clone(), **begins}
 
     def tables(self, oracle: Oracle, points: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """What is remembered of the rows before the first step."""
@@ -126,12 +127,6 @@ class SingleLoop(Algorithm):
         """The update of x that was asked for, else the method's own: descent, for a number."""
         asked = asked_for(self.outer, self.outer_lr)
         return asked or (own if isinstance(own, Update) else Descent(own))
-
-    def moves_inside(self, lr: float | Schedule, inner: Update | None) -> Update:
-        """The update of y and v that was asked for, else descent with this learning rate."""
-        if inner is not None:
-            instance("inner", inner, Update, "bilevel.updates.ImplicitDescent(0.1)")
-        return inner or Descent(lr)
 
     def init(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> State:
         return self._from(oracle, self.start(oracle, x0, y0))

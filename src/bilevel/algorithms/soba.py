@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.single_loop import SingleLoop
-from bilevel.algorithms.triple import TRIPLE
+from bilevel.algorithms.triple import TripleLoop
 from bilevel.arguments import Schedule
 from bilevel.kernels.array_code import Draws, Triple, batch, inner, minus, outer, pull
-from bilevel.oracles.prices import Price
 from bilevel.schedules import decaying
-from bilevel.solvers.updates.base import Update
 
 
 def _directions(
@@ -35,7 +31,7 @@ def _directions(
     steps=400,
 )
 @dataclass(frozen=True, kw_only=True)
-class SOBA(SingleLoop):
+class SOBA(TripleLoop):
     """SGD on y, on the linear system for v and on x at once, at the same point.
 
         y ← y − ρ ∇y g(x, y; S),  v ← v − ρ (∇²y g(x, y; S) v − ∇y f(x, y; T)),
@@ -52,26 +48,14 @@ class SOBA(SingleLoop):
             stable for every penalty that the model knows.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> algorithm = bilevel.algorithms.SOBA(inner_lr=0.25, outer_lr=0.02, batch=None)
-        >>> bilevel.minimize(problem, algorithm, steps=600).x
+        >>> bilevel.minimize(halves(), algorithm, steps=600).x
         tensor([0.5000, 0.5000])
     """
 
     inner_lr: float | Schedule = decaying(0.1, 0.5)
-    batch: int | None = 64
-    inner: Update | None = None
 
     text = staticmethod(_directions)
-
-    def updates(self) -> Mapping[str, Update]:
-        inner = self.moves_inside(self.inner_lr, self.inner)
-        return {"y": inner, "v": inner, "x": self.moves_x(decaying(0.1, 0.5))}
-
-    @property
-    def asks(self) -> Price:
-        return TRIPLE
+    own = decaying(0.1, 0.5)

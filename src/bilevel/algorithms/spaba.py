@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from bilevel.algorithms.carried import carry, remembered, started
-from bilevel.algorithms.contract import State
+from bilevel.algorithms.carried import Refreshed
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.algorithms.triple import TRIPLE, triple
-from bilevel.arguments import Schedule, positive
+from bilevel.arguments import positive
 from bilevel.errors import quoted
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import Cost, Price
+from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
-from bilevel.solvers.updates.base import Update
-from bilevel.solvers.updates.descent import Descent
 
 
 @register(
@@ -29,7 +21,7 @@ from bilevel.solvers.updates.descent import Descent
     steps=300,
 )
 @dataclass(frozen=True, kw_only=True)
-class SPABA(SingleLoop):
+class SPABA(Refreshed):
     """SOBA whose three directions are PAGE's estimates, with constant steps.
 
         with probability p:  d = (D_y, D_v, D_x) on all rows;   else, on one batch B for both,
@@ -45,21 +37,14 @@ class SPABA(SingleLoop):
             the same on average.
 
     Example:
-        >>> import torch, bilevel
-        >>> rows = torch.randn(50, 2, generator=torch.Generator().manual_seed(0)).double()
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y, batch: ((y - batch.data) ** 2).mean(),
-        ...     inner=lambda x, y, batch: ((y - x - batch.data) ** 2).mean(),
-        ...     x0=torch.ones(2).double(), y0=torch.zeros(2).double(),
-        ...     outer_data=rows, inner_data=rows)
+        >>> import bilevel
+        >>> from bilevel.problem.examples import means
         >>> algorithm = bilevel.algorithms.SPABA(inner_lr=0.5, outer_lr=0.2, batch=5)
-        >>> result = bilevel.minimize(problem, algorithm, steps=250, evaluate_every=250)
+        >>> result = bilevel.minimize(means(), algorithm, steps=250, evaluate_every=250)
         >>> bool(result.x.norm() < 1e-8)  # x* = 0
         True
     """
 
-    inner_lr: float | Schedule = 0.1
-    batch: int | None = 64
     probability: float | None = None
 
     def __post_init__(self) -> None:
@@ -67,35 +52,15 @@ class SPABA(SingleLoop):
         if self.probability is not None and positive("probability", self.probability) > 1:
             raise ValueError(f"probability must be at most 1, got {quoted(self.probability)}")
 
-    def updates(self) -> Mapping[str, Update]:
-        inner = Descent(self.inner_lr)
-        return {"y": inner, "v": inner, "x": self.moves_x(0.1)}
-
-    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        return started(super().start(oracle, x0, y0), ("x", "y", "v"))
-
-    def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
+    def is_fresh(self, oracle: Oracle, k: int, streams: Streams) -> bool:
         # The first step has nothing to correct. The coin comes from the step's own stream: a
         # resumed run, and every process, sees it fall the same way.
-        fresh = state.step == 0 or streams.happens(self._probability(oracle))
-        inner, outer = streams.rows("inner", self.batch), streams.rows("outer", self.batch)
-        if fresh:
-            inner = outer = None
-        d = carry(
-            state.points,
-            lambda points: triple(oracle, points, inner, outer),
-            keep=0.0 if fresh else 1.0,
-        )
-        return Directions(d, kept=remembered(state.points, d))
+        return k == 0 or streams.happens(self._probability(oracle))
 
     def _probability(self, oracle: Oracle) -> float:
         rows = oracle.inner_rows or 1
         b = self.batch or rows
         return self.probability or b / (b + rows)
-
-    @property
-    def asks(self) -> Price:
-        return TRIPLE
 
     def price(self, k: int) -> Cost:
         return Cost(None, None, None, None)

@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from bilevel.algorithms.carried import carry, remembered, started
-from bilevel.algorithms.contract import State
+from bilevel.algorithms.carried import Refreshed
 from bilevel.algorithms.registry import register
-from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.algorithms.triple import TRIPLE, triple
-from bilevel.arguments import Schedule, positive_integer
+from bilevel.arguments import positive_integer
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import Cost, Price
+from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.updates.ball import Ball
 from bilevel.solvers.updates.base import Update
-from bilevel.solvers.updates.descent import Descent
 
 
 @register(
@@ -29,7 +23,7 @@ from bilevel.solvers.updates.descent import Descent
     steps=300,
 )
 @dataclass(frozen=True, kw_only=True)
-class SRBA(SingleLoop):
+class SRBA(Refreshed):
     """SOBA whose three directions are carried by their changes on batches: SARAH, constant steps.
 
         each q-th step:  d = (D_y, D_v, D_x) on all rows;   else, on one batch B for both points,
@@ -46,57 +40,32 @@ class SRBA(SingleLoop):
             ‖∇y f‖/μ, where μ is the strong convexity of g.
 
     Example:
-        >>> import torch, bilevel
-        >>> rows = torch.randn(50, 2, generator=torch.Generator().manual_seed(0)).double()
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y, batch: ((y - batch.data) ** 2).mean(),
-        ...     inner=lambda x, y, batch: ((y - x - batch.data) ** 2).mean(),
-        ...     x0=torch.ones(2).double(), y0=torch.zeros(2).double(),
-        ...     outer_data=rows, inner_data=rows)
+        >>> import bilevel
+        >>> from bilevel.problem.examples import means
         >>> algorithm = bilevel.algorithms.SRBA(inner_lr=0.5, outer_lr=0.2, batch=5)
-        >>> result = bilevel.minimize(problem, algorithm, steps=250, evaluate_every=250)
+        >>> result = bilevel.minimize(means(), algorithm, steps=250, evaluate_every=250)
         >>> bool(result.x.norm() < 1e-8)  # x* = 0
         True
     """
 
-    inner_lr: float | Schedule = 0.1
-    batch: int | None = 64
     period: int | None = None
     radius: float | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.period is not None:
             positive_integer("period", self.period)
+        super().__post_init__()
 
     def updates(self) -> Mapping[str, Update]:
-        inner = Descent(self.inner_lr)
-        v = inner if self.radius is None else Ball(inner, self.radius)
-        return {"y": inner, "v": v, "x": self.moves_x(0.1)}
+        free = super().updates()
+        return free if self.radius is None else {**free, "v": Ball(free["v"], self.radius)}
 
-    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        return started(super().start(oracle, x0, y0), ("x", "y", "v"))
-
-    def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
-        fresh = state.step % self._period(oracle) == 0
-        # One batch for both points: in the difference its noise cancels.
-        inner, outer = streams.rows("inner", self.batch), streams.rows("outer", self.batch)
-        if fresh:
-            inner = outer = None
-        d = carry(
-            state.points,
-            lambda points: triple(oracle, points, inner, outer),
-            keep=0.0 if fresh else 1.0,
-        )
-        return Directions(d, kept=remembered(state.points, d))
+    def is_fresh(self, oracle: Oracle, k: int, streams: Streams) -> bool:
+        return k % self._period(oracle) == 0
 
     def _period(self, oracle: Oracle) -> int:
         rows = (oracle.inner_rows or 1) + (oracle.outer_rows or 1)
         return self.period or max(1, rows // (2 * (self.batch or rows)))
-
-    @property
-    def asks(self) -> Price:
-        return TRIPLE
 
     def price(self, k: int) -> Cost:
         once = Cost(*self.asks)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
+from bilevel.algorithms.single_loop import SingleLoop
+from bilevel.arguments import Schedule, instance
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import CROSS, GRADIENT, HVP, OUTER, Price
 from bilevel.problem.sources import Rows
-
-TRIPLE: Price = OUTER + GRADIENT + HVP + CROSS
+from bilevel.schedules import decaying
+from bilevel.solvers.updates.base import Update
+from bilevel.solvers.updates.descent import Descent
 
 
 def triple(
@@ -32,3 +36,27 @@ def triple(
     f_x, f_y = oracle.outer(x, y, outer).gradient()
     # Covectors are summed before `pull`, which may be a pass back through a network.
     return {"y": around.gradient(), "v": Hv - f_y, "x": oracle.pull(x, f_x - Jv)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TripleLoop(SingleLoop):
+    """y, v and x move along estimates of the three, y and v in the same way.
+
+    Args:
+        inner_lr: ρ, for y and v, at most 1/L; or a schedule.
+        batch: the rows that each quantity is taken on; None is all rows.
+        inner: how y and v move, in place of `inner_lr`: `bilevel.updates.ImplicitDescent(ρ)` is
+            stable for every penalty that the model knows.
+    """
+
+    inner_lr: float | Schedule = 0.1
+    batch: int | None = 64
+    inner: Update | None = None
+
+    own: ClassVar[float | decaying] = 0.1  # how x moves unless told otherwise
+
+    def updates(self) -> Mapping[str, Update]:
+        if self.inner is not None:
+            instance("inner", self.inner, Update, "bilevel.updates.ImplicitDescent(0.1)")
+        inner = self.inner or Descent(self.inner_lr)
+        return {"y": inner, "v": inner, "x": self.moves_x(self.own)}

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.implicit_steps import InnerSteps
+from bilevel.algorithms.parts import Parts
 from bilevel.algorithms.registry import register
+from bilevel.algorithms.truncated import Truncated
 from bilevel.arguments import Schedule, at
-from bilevel.hypergradients.aid import AID
-from bilevel.problem.sampling import BatchSizes
 from bilevel.schedules import decaying
-from bilevel.solvers.inner.sgd import SGD
-from bilevel.solvers.linear.random_truncation import RandomTruncation
 from bilevel.solvers.updates.base import rates_of
-from bilevel.solvers.updates.descent import Descent
-
-_OWN = Descent(decaying(0.1, power=3 / 5))
 
 
 @register(
@@ -34,7 +27,7 @@ _OWN = Descent(decaying(0.1, power=3 / 5))
     },
 )
 @dataclass(frozen=True, kw_only=True)
-class TTSA(DoubleLoop):
+class TTSA(Truncated):
     """Single-loop and single-sample: one step of y, one of x, on two time scales.
 
     y_{k+1} = y_k − β_k ∇y G(x_k, y_k), then x_{k+1} = x_k − α_k ∇̂Φ at y_{k+1}, with
@@ -49,16 +42,12 @@ class TTSA(DoubleLoop):
     """
 
     inner_lr: float | Schedule = decaying(0.1, power=2 / 5)
-    neumann_terms: int = 10
-    neumann_lr: float = 0.1
-    batch: int | Mapping[str, int | None] | BatchSizes | None = 1
+
+    own = decaying(0.1, power=3 / 5)
 
     def inner_steps_of(self, ks: range) -> InnerSteps:
         return InnerSteps(np.ones(len(ks), int), rates_of(self.inner_lr, ks)[:, None])
 
     def parts(self, k: int) -> Parts:
-        sizes = BatchSizes.of(self.batch)
         # One inner step, whose rate depends on the outer step k: y and x share one clock.
-        inner = SGD(1, at(self.inner_lr, k), sizes.inner)
-        v = RandomTruncation(self.neumann_terms, self.neumann_lr, sizes.hessian)
-        return Parts(inner, AID(v, sizes), self.moves_x(_OWN))
+        return self.after(1, at(self.inner_lr, k))

@@ -10,10 +10,10 @@ from torch import Tensor
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.arguments import Schedule, at, positive, positive_integer
+from bilevel.arguments import Schedule, at, positive, steps_at
 from bilevel.oracles.plans import Descend, Step, do
 from bilevel.oracles.points import Oracle
-from bilevel.oracles.prices import OUTER, Cost, Price
+from bilevel.oracles.prices import OUTER, Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.updates.base import Update
 from bilevel.solvers.updates.descent import Descent
@@ -46,14 +46,11 @@ class VPBGD(SingleLoop):
         batch: |S| = |R|; None is all rows.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> algorithm = bilevel.algorithms.VPBGD(
         ...     multiplier=20.0, inner_lr=0.25, batch=None)
-        >>> bilevel.minimize(problem, algorithm, steps=1000).x
+        >>> bilevel.minimize(halves(), algorithm, steps=1000).x
         tensor([0.5000, 0.5000])
     """
 
@@ -62,15 +59,14 @@ class VPBGD(SingleLoop):
     inner_lr: float | Schedule = 0.1
     batch: int | None = 64
 
+    others = "z"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._penalty(0)
 
     def updates(self) -> Mapping[str, Update]:
         return {"y": Descent(self.inner_lr), "x": self.moves_x(lambda k: 0.1 / self._penalty(k))}
-
-    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
-        return {"x": x0.clone(), "y": y0.clone(), "z": y0.clone()}
 
     def begin(self, oracle: Oracle, points: Mapping[str, Tensor]) -> State:
         apart = points["y"].sub(points["v"], alpha=1 / self._penalty(0))
@@ -79,7 +75,7 @@ class VPBGD(SingleLoop):
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
         x, y, k = state.x, state.y, state.step
         penalty, lr = self._penalty(k), positive("inner_lr", at(self.inner_lr, k))
-        batches = streams.batches("inner", self.batch, self._steps(k))
+        batches = streams.batches("inner", self.batch, steps_at(self.inner_steps, k))
         z = do(Descend(x, state.points["z"], [Step(rows, lr) for rows in batches]), oracle)
         # One batch for y and z: otherwise the noise of their difference would be λ times as large.
         S = streams.rows("cross", self.batch)
@@ -93,12 +89,5 @@ class VPBGD(SingleLoop):
     def _penalty(self, k: int) -> float:
         return positive("multiplier", at(self.multiplier, k))
 
-    def _steps(self, k: int) -> int:
-        return positive_integer("inner_steps", at(self.inner_steps, k))
-
-    @property
-    def asks(self) -> Price:
-        return OUTER + Price(gc_g=self._steps(0) + 3)
-
     def price(self, k: int) -> Cost:
-        return Cost(*OUTER) + Cost(gc_g=self._steps(k) + 3)
+        return Cost(*OUTER) + Cost(gc_g=steps_at(self.inner_steps, k) + 3)

@@ -58,6 +58,7 @@ class Cost(Record):
 
 # Definition 2 counts partial gradients: ∇x f and ∇y f, which come together, are two.
 OUTER, GRADIENT, CROSS, HVP = Price(gc_f=2), Price(gc_g=1), Price(jv=1), Price(hv=1)
+TRIPLE = OUTER + GRADIENT + HVP + CROSS  # what a step on y, v and x at once asks for
 
 
 @dataclass(frozen=True)

@@ -41,14 +41,11 @@ class Steps(InnerSolver):
             each outer step starts without.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> inner = bilevel.inner.Steps(bilevel.updates.Momentum(0.1), steps=20, keep=True)
         >>> algorithm = bilevel.algorithms.AIDBiO(inner=inner, cg_steps=10, outer_lr=0.1)
-        >>> bilevel.minimize(problem, algorithm, steps=100).x
+        >>> bilevel.minimize(halves(), algorithm, steps=100).x
         tensor([0.5000, 0.5000])
     """
 

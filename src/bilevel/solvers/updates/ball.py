@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import instance, positive
+from bilevel.arguments import positive
 from bilevel.numerics.vectors import norm
-from bilevel.solvers.updates.base import Look, Memory, Update
+from bilevel.solvers.updates.inside import Inside
 
 
 @dataclass(frozen=True)
-class Ball(Update):
+class Ball(Inside):
     """Any update, then back to the ball ‖p‖ ≤ r: a guard for v, whose norm is at most ‖∇y f‖/μ.
 
     Args:
@@ -26,26 +26,13 @@ class Ball(Update):
         (tensor([3., 4.]), {})
     """
 
-    update: Update
     radius: float = 1e6
 
     def __post_init__(self) -> None:
-        instance("update", self.update, Update, "bilevel.updates.Descent(0.1)")
+        super().__post_init__()
         positive("radius", self.radius)
 
-    def init(self, point: Tensor) -> Memory:
-        return self.update.init(point)
-
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
-        moved, memory = self.update.apply(point, gradient, memory, look)
-        return self._project(moved), memory
-
-    def stationarity(self, point: Tensor, gradient: Tensor) -> float:
-        return norm(point - self._project(point - gradient))
-
-    def _project(self, point: Tensor) -> Tensor:
+    def to_set(self, point: Tensor) -> Tensor:
         size = norm(point)
         # NaN is left alone: a run that diverges must see it.
         return point * (self.radius / size) if size > self.radius else point

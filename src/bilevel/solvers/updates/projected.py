@@ -8,14 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
-from bilevel.arguments import instance
 from bilevel.errors import quoted
-from bilevel.numerics.vectors import norm
-from bilevel.solvers.updates.base import Look, Memory, Update
+from bilevel.solvers.updates.inside import Inside
 
 
 @dataclass(frozen=True)
-class Projected(Update):
+class Projected(Inside):
     """Any update, then the projection P onto a convex set.
 
     A point is stationary if x = P(x − g), so ‖x − P(x − g)‖ takes the place of ‖g‖ in the
@@ -26,42 +24,26 @@ class Projected(Update):
         project: P, a function of the flat point, which should not modify it.
 
     Example:
-        >>> import torch, bilevel
-        >>> problem = bilevel.Problem(
-        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
-        ...     inner=lambda x, y: ((y - 2 * x) ** 2).sum(),
-        ...     x0=torch.zeros(2), y0=torch.zeros(2))
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
         >>> update = bilevel.updates.Projected(
         ...     bilevel.updates.Descent(0.1), lambda x: x.clamp(0, 0.25))
         >>> algorithm = bilevel.algorithms.AIDBiO(inner_steps=20, inner_lr=0.25, outer=update)
-        >>> result = bilevel.minimize(problem, algorithm, steps=50, tol=1e-6)
+        >>> result = bilevel.minimize(halves(), algorithm, steps=50, tol=1e-6)
         >>> result.x, str(result.status)
         (tensor([0.2500, 0.2500]), 'converged')
     """
 
-    update: Update
     project: Callable[[Tensor], Tensor]
 
     def __post_init__(self) -> None:
-        instance("update", self.update, Update, "bilevel.updates.Descent(0.1)")
+        super().__post_init__()
         if not callable(self.project):
             raise TypeError(
                 f"project must be a function of a flat point, got {quoted(self.project)}"
             )
 
-    def init(self, point: Tensor) -> Memory:
-        return self.update.init(point)
-
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
-        moved, memory = self.update.apply(point, gradient, memory, look)
-        return self._project(moved), memory
-
-    def stationarity(self, point: Tensor, gradient: Tensor) -> float:
-        return norm(point - self._project(point - gradient))
-
-    def _project(self, point: Tensor) -> Tensor:
+    def to_set(self, point: Tensor) -> Tensor:
         # A copy, so that an in-place projection does no harm.
         found = self.project(point.clone())
         if _form(found) != _form(point):
