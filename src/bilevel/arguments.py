@@ -62,6 +62,12 @@ def fraction(name: str, value: Any) -> float:
     return float(value)
 
 
+def optional(check: Callable[[str, Any], object], name: str, value: Any) -> None:
+    """`value` must be None or pass this check."""
+    if value is not None:
+        check(name, value)
+
+
 def instance(name: str, value: Any, kind: Any, example: str) -> None:
     """`value` must be an object of this kind, and not its class or its name."""
     if not isinstance(value, kind):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bilevel.algorithms.single_loop import SingleLoop
-from bilevel.arguments import positive
+from bilevel.arguments import optional, positive
 from bilevel.oracles.points import Oracle
 from bilevel.solvers.measured import Measured
 
@@ -24,8 +24,7 @@ class SelfTuning(SingleLoop):
     first: float | None = None
 
     def __post_init__(self) -> None:
-        if self.first is not None:
-            positive("first", self.first)
+        optional(positive, "first", self.first)
         super().__post_init__()
 
     def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, Report, State, Write, with_sizes
 from bilevel.algorithms.stretched import ahead, by_steps, in_array_code, taken
-from bilevel.arguments import Schedule, positive_integer
+from bilevel.arguments import Schedule, optional, positive_integer
 from bilevel.kernels.array_code import Draws, Function, Triple
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import TRIPLE, Cost, Price
@@ -73,8 +73,7 @@ class SingleLoop(Algorithm):
 
     def __post_init__(self) -> None:
         self.updates(), self.price(0)  # which check the arguments
-        if self.batch is not None:
-            positive_integer("batch", self.batch)
+        optional(positive_integer, "batch", self.batch)
 
     @abstractmethod
     def updates(self) -> Mapping[str, Update]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bilevel.algorithms.carried import Refreshed
 from bilevel.algorithms.registry import register
-from bilevel.arguments import positive_integer
+from bilevel.arguments import optional, positive_integer
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
@@ -52,8 +52,7 @@ class SRBA(Refreshed):
     radius: float | None = None
 
     def __post_init__(self) -> None:
-        if self.period is not None:
-            positive_integer("period", self.period)
+        optional(positive_integer, "period", self.period)
         super().__post_init__()
 
     def updates(self) -> Mapping[str, Update]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from bilevel.arguments import instance, non_negative, positive, positive_integer
+from bilevel.arguments import instance, non_negative, optional, positive, positive_integer
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.points import Oracle
@@ -72,8 +72,7 @@ class AccurateAID(Differentiation):
         positive("accuracy", self.accuracy)
         positive_integer("rounds", self.rounds)
         positive_integer("measure_every", self.measure_every)
-        if self.sensitivity is not None:
-            non_negative("sensitivity", self.sensitivity)
+        optional(non_negative, "sensitivity", self.sensitivity)
         CG(preconditioner=self.preconditioner)  # checks it
         if self.solver is not None:
             instance("solver", self.solver, LinearSolver, "bilevel.linear.CG(steps=20)")

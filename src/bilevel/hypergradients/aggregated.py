@@ -49,18 +49,16 @@ class Aggregated(Differentiation):
     decay: float = 0.9
     lr: float = 0.1
 
+    takes = GradientSteps
+    refusal = (
+        "Aggregated mixes f into gradient steps; {} is not made of them: use GradientDescent or SGD"
+    )
+
     def __post_init__(self) -> None:
         fraction("weight", self.weight)
         if non_negative("decay", self.decay) > 1:
             raise ValueError(f"decay must be at most 1, got {quoted(self.decay)}")
         positive("lr", self.lr)
-
-    def check(self, inner: InnerSolver) -> None:
-        if not isinstance(inner, GradientSteps):
-            raise ValueError(
-                f"Aggregated mixes f into gradient steps; {type(inner).__name__} is not made of "
-                "them: use GradientDescent or SGD"
-            )
 
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
         steps = inner.price()

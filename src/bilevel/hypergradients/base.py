@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -71,8 +71,14 @@ class Differentiation(ABC):
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
         """What an estimate costs, with the linear solve from the last v (warm) or from zero."""
 
-    def check(self, inner: InnerSolver) -> None:  # noqa: B027  # most take any solver
+    # The inner solvers that it can differentiate, and what it says to any other, named {}.
+    takes: ClassVar[Any] = object
+    refusal: ClassVar[str] = "{}"
+
+    def check(self, inner: InnerSolver) -> None:
         """Raise if it cannot differentiate what this solver returns."""
+        if not isinstance(inner, self.takes):
+            raise ValueError(self.refusal.format(type(inner).__name__))
 
     @property
     def samples(self) -> bool:

@@ -8,7 +8,7 @@ from math import factorial
 import torch
 from torch import Tensor
 
-from bilevel.arguments import positive, positive_integer
+from bilevel.arguments import optional, positive, positive_integer
 from bilevel.errors import quoted
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.hypergradients.tilted import Tilted
@@ -59,8 +59,7 @@ class CentralValue(Differentiation):
         positive("nu", self.nu)
         if positive_integer("order", self.order) % 2:
             raise ValueError(f"order must be even, got {quoted(self.order)}")
-        if self.batch is not None:
-            positive_integer("batch", self.batch)
+        optional(positive_integer, "batch", self.batch)
 
     @property
     def samples(self) -> bool:

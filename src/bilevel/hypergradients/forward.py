@@ -48,19 +48,18 @@ class Forward(Differentiation):
 
     directions: int = 1
 
+    takes = GradientSteps
+    refusal = (
+        "Forward differentiates gradient steps; {} is not made of "
+        "them: use GradientDescent or SGD, or EvolutionStrategy, which takes any solver"
+    )
+
     def __post_init__(self) -> None:
         positive_integer("directions", self.directions)
 
     @property
     def samples(self) -> bool:
         return True  # the directions of x
-
-    def check(self, inner: InnerSolver) -> None:
-        if not isinstance(inner, GradientSteps):
-            raise ValueError(
-                f"Forward differentiates gradient steps; {type(inner).__name__} is not made of "
-                "them: use GradientDescent or SGD, or EvolutionStrategy, which takes any solver"
-            )
 
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
         steps = inner.price()

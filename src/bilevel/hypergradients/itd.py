@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bilevel.arguments import instance, natural, positive_integer
+from bilevel.arguments import instance, natural, optional, positive_integer
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.hypergradients.starts import GivenStart, Start
 from bilevel.hypergradients.sweep import Walk, in_bytes
@@ -63,29 +63,25 @@ class ITD(Differentiation):
     memory: int | str = _ENOUGH
     batch: int | None = None
 
+    takes = GradientSteps | Steps
+    refusal = (
+        "ITD differentiates gradient steps; {} is not made of them. "
+        "Use GradientDescent, SGD or Steps, or AID, which takes any inner solver."
+    )
+
     def __post_init__(self) -> None:
-        if self.truncate is not None:
-            natural("truncate", self.truncate)
-        if self.checkpoint is not None:
-            positive_integer("checkpoint", self.checkpoint)
+        optional(natural, "truncate", self.truncate)
+        optional(positive_integer, "checkpoint", self.checkpoint)
         instance("start", self.start, Start, "bilevel.hypergradients.LearnedStart()")
         if isinstance(self.memory, str):
             in_bytes(self.memory)
         else:
             positive_integer("memory", self.memory)
-        if self.batch is not None:
-            positive_integer("batch", self.batch)
+        optional(positive_integer, "batch", self.batch)
 
     @property
     def samples(self) -> bool:
         return self.batch is not None
-
-    def check(self, inner: InnerSolver) -> None:
-        if not isinstance(inner, GradientSteps | Steps):
-            raise ValueError(
-                f"ITD differentiates gradient steps; {type(inner).__name__} is not made of them. "
-                "Use GradientDescent, SGD or Steps, or AID, which takes any inner solver."
-            )
 
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
         steps = inner.price()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bilevel.arguments import positive_integer
+from bilevel.arguments import optional, positive_integer
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.oracles.differences import alike, along
 from bilevel.oracles.points import Oracle
@@ -50,20 +50,18 @@ class SAMA(Differentiation):
 
     batch: int | None = None
 
+    takes = Steps
+    refusal = (
+        "SAMA differentiates the last step of an update; {} is not "
+        "made of such: use bilevel.inner.Steps(bilevel.updates.Adam(0.001), steps=10)"
+    )
+
     def __post_init__(self) -> None:
-        if self.batch is not None:
-            positive_integer("batch", self.batch)
+        optional(positive_integer, "batch", self.batch)
 
     @property
     def samples(self) -> bool:
         return self.batch is not None
-
-    def check(self, inner: InnerSolver) -> None:
-        if not isinstance(inner, Steps):
-            raise ValueError(
-                f"SAMA differentiates the last step of an update; {type(inner).__name__} is not "
-                "made of such: use bilevel.inner.Steps(bilevel.updates.Adam(0.001), steps=10)"
-            )
 
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
         return inner.price() + Cost(gc_f=2, gc_g=2)

@@ -43,6 +43,12 @@ class SHINE(Differentiation):
 
     solver: LinearSolver | None = None
 
+    takes = LBFGS
+    refusal = (
+        "SHINE uses what L-BFGS has learned of the Hessian, but {} "
+        "learns nothing of it: use bilevel.inner.LBFGS(tol=1e-6)"
+    )
+
     def __post_init__(self) -> None:
         if self.solver is not None:
             instance("solver", self.solver, LinearSolver, "bilevel.linear.CG(steps=3)")
@@ -50,13 +56,6 @@ class SHINE(Differentiation):
     @property
     def samples(self) -> bool:
         return self.solver is not None and self.solver.samples
-
-    def check(self, inner: InnerSolver) -> None:
-        if not isinstance(inner, LBFGS):
-            raise ValueError(
-                f"SHINE uses what L-BFGS has learned of the Hessian, but {type(inner).__name__} "
-                "learns nothing of it: use bilevel.inner.LBFGS(tol=1e-6)"
-            )
 
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
         extra = Cost() if self.solver is None else self.solver.price(warm=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bilevel.arguments import positive, positive_integer
+from bilevel.arguments import optional, positive, positive_integer
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.hypergradients.tilted import Tilted
 from bilevel.oracles.differences import alike
@@ -49,8 +49,7 @@ class ValueFunction(Differentiation):
 
     def __post_init__(self) -> None:
         positive("multiplier", self.multiplier)
-        if self.batch is not None:
-            positive_integer("batch", self.batch)
+        optional(positive_integer, "batch", self.batch)
 
     @property
     def samples(self) -> bool:

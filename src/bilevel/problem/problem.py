@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bilevel.arguments import instance, positive_integer
+from bilevel.arguments import instance, optional, positive_integer
 from bilevel.errors import quoted
 from bilevel.problem.chance import Chance
 from bilevel.problem.draws import Moment
@@ -44,8 +44,7 @@ class Tasks:
 
     def __post_init__(self) -> None:
         positive_integer("batch", self.batch)
-        if self.chunk is not None:
-            positive_integer("chunk", self.chunk)
+        optional(positive_integer, "chunk", self.chunk)
 
 
 class Problem(Losses):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, positive, positive_integer
+from bilevel.arguments import Schedule, at, optional, positive, positive_integer
 from bilevel.numerics.lanczos import extreme_eigenvalues
 from bilevel.oracles.points import Oracle
 from bilevel.problem.sampling import Streams
@@ -44,8 +44,7 @@ class Measured:
     def __post_init__(self) -> None:
         positive("margin", self.margin)
         positive_integer("products", self.products)
-        if self.batch is not None:
-            positive_integer("batch", self.batch)
+        optional(positive_integer, "batch", self.batch)
 
     def at(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> float:
         """The step size, measured once per outer step."""

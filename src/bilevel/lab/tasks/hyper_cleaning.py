@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from bilevel.arguments import non_negative, positive, positive_integer
+from bilevel.arguments import non_negative, optional, positive, positive_integer
 from bilevel.datasets import Dataset, corrupt, load
 from bilevel.errors import UserError, quoted
 from bilevel.lab.tasks.base import Instance, Task
@@ -63,10 +63,8 @@ class HyperCleaning(Task):
         positive_integer("train_rows", self.train_rows)
         positive_integer("validation_rows", self.validation_rows)
         positive("ridge", self.ridge)
-        if self.mean is not None:
-            non_negative("mean", self.mean)
-        if self.std is not None:
-            positive("std", self.std)
+        optional(non_negative, "mean", self.mean)
+        optional(positive, "std", self.std)
 
     def load(self, data: str) -> Dataset:
         return load(data)

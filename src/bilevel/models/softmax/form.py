@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bilevel.arguments import positive
+from bilevel.arguments import optional, positive
 from bilevel.models.softmax.losses import CrossEntropy, Loss
 from bilevel.problem.sources import Batch
 from bilevel.problem.structure import Variables
@@ -69,8 +69,7 @@ class _Learned(Penalty):
     scale: float | None = None
 
     def __post_init__(self) -> None:
-        if self.scale is not None:
-            positive("scale", self.scale)
+        optional(positive, "scale", self.scale)
 
     def coefficients(self, x: Tensor | None, W: Tensor) -> Tensor:
         assert x is not None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import batch_size, positive_integer
+from bilevel.arguments import batch_size, optional, positive_integer
 from bilevel.oracles.plans import Step
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
@@ -34,8 +34,7 @@ class SGD(GradientSteps):
     def __post_init__(self) -> None:
         positive_integer("steps", self.steps)
         check_rate("lr", self.lr)
-        if self.batch is not None:
-            batch_size("batch", self.batch)
+        optional(batch_size, "batch", self.batch)
 
     @property
     def samples(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from bilevel.arguments import instance, positive_integer
+from bilevel.arguments import instance, optional, positive_integer
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
@@ -58,8 +58,7 @@ class Steps(InnerSolver):
         instance("update", self.update, Update, "bilevel.updates.Momentum(0.1)")
         instance("keep", self.keep, bool, "True or False")
         positive_integer("steps", self.steps)
-        if self.batch is not None:
-            positive_integer("batch", self.batch)
+        optional(positive_integer, "batch", self.batch)
 
     @property
     def samples(self) -> bool:

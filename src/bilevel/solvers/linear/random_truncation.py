@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bilevel.arguments import batch_size, positive_integer
+from bilevel.arguments import batch_size, optional, positive_integer
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.linear.base import SeriesPlan, SeriesSolver
 from bilevel.solvers.measured import Measured, check_rate
@@ -40,8 +40,7 @@ class RandomTruncation(SeriesSolver):
     def __post_init__(self) -> None:
         positive_integer("terms", self.terms)
         check_rate("lr", self.lr)
-        if self.batch is not None:
-            batch_size("batch", self.batch)
+        optional(batch_size, "batch", self.batch)
 
     @property
     def samples(self) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bilevel.arguments import batch_size, natural, positive
+from bilevel.arguments import batch_size, natural, optional, positive
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.linear.base import SeriesPlan, SeriesSolver
@@ -43,8 +43,7 @@ class SampledNeumann(SeriesSolver):
     def __post_init__(self) -> None:
         natural("terms", self.terms)
         check_rate("lr", self.lr)
-        if self.batch is not None:
-            batch_size("batch", self.batch)
+        optional(batch_size, "batch", self.batch)
         if self.strong_convexity is not None:
             positive("strong_convexity", self.strong_convexity)
             if not isinstance(self.lr, Measured):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import positive_integer
+from bilevel.arguments import optional, positive_integer
 from bilevel.oracles.prices import Cost
 from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, solution
 from bilevel.solvers.measured import Measured, check_rate
@@ -41,8 +41,7 @@ class SGD(LinearSolver):
     def __post_init__(self) -> None:
         positive_integer("steps", self.steps)
         check_rate("lr", self.lr)
-        if self.batch is not None:
-            positive_integer("batch", self.batch)
+        optional(positive_integer, "batch", self.batch)
 
     @property
     def samples(self) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, fraction, positive
+from bilevel.arguments import Schedule, at, fraction, optional, positive
 from bilevel.solvers.updates.base import Look, Memory, Update, rate
 
 
@@ -33,8 +33,7 @@ class Restarted(Update):
     def __post_init__(self) -> None:
         positive("lr", at(self.lr, 0))
         fraction("theta", self.theta)
-        if self.bound is not None:
-            positive("bound", self.bound)
+        optional(positive, "bound", self.bound)
 
     def init(self, point: Tensor) -> Memory:
         return {"x": point, "since": 0, "far": 0.0, "bound": self.bound}
