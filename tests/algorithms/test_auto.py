@@ -48,6 +48,26 @@ def test_the_hypergradient_is_as_accurate_as_asked_from_a_cold_start(family, acc
     assert error(problem, x, found.value) <= accuracy
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_rounds_go_on_until_what_is_left_is_small(seed):
+    """From so far away, two rounds leave an error of a hundred times the hypergradient."""
+    problem = quadratic(seed, 3.0, (6, 12))
+    x = problem.x0 + 0.3 * normal(torch.Generator().manual_seed(seed), len(problem.x0))
+    oracle, start = make(problem), Stand(x, problem.y0 + 1e4)
+    found = AccurateAID(0.01).estimate(oracle, start, GradientDescent(2, 0.5), oracle.streams(0))
+    assert found.inner.steps > 4
+    assert error(problem, x, found.value) <= 0.01
+
+
+@pytest.mark.parametrize("kappa", [10.0, 100.0])
+@pytest.mark.parametrize("seed", range(2))
+def test_at_the_inner_solution_the_linear_solve_alone_is_as_accurate_as_asked(kappa, seed):
+    problem = quadratic(seed, kappa, (10, 40))
+    x = problem.x0 + 0.3 * normal(torch.Generator().manual_seed(seed), len(problem.x0))
+    found = bilevel.hypergradient(problem, x, inner_solution(problem, x), AccurateAID(0.01))
+    assert error(problem, x, found.value) <= 0.01
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_it_stays_as_accurate_along_a_run(family):
     """Most steps rest on what an earlier one measured."""
