@@ -103,8 +103,10 @@ def time_to(curve: Curve, metric: str, level: float) -> float:
     return float(next(iter(seconds[values <= level]), math.inf))
 
 
-def stepped(curve: Curve, metric: str) -> tuple[Vector, Vector]:
-    """The seconds and values from the first outer step on; what is not finite is the start's value.
+def stepped(
+    curve: Curve, metric: str, prices: Sequence[str] = ("seconds",)
+) -> tuple[Vector, Vector]:
+    """The prices and values from the first outer step on; what is not finite is the start's value.
 
     A run without a step has its start's value for ever.
 
@@ -118,7 +120,8 @@ def stepped(curve: Curve, metric: str) -> tuple[Vector, Vector]:
     if not after.any():
         return np.array([math.inf]), start
     found = values[after]
-    return curve.column("seconds")[after], np.where(np.isfinite(found), found, start)
+    paid: Vector = np.sum([curve.column(price) for price in prices], axis=0)
+    return paid[after], np.where(np.isfinite(found), found, start)
 
 
 def lowest(curve: Curve, metric: str) -> float:

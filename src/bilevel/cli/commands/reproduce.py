@@ -32,7 +32,7 @@ _EPILOG = """
 
 `bilevel reproduce figure-5 --quick` gives a first answer in two minutes.
 
-`bilevel reproduce figure-4a -o newsgroups`
+`bilevel reproduce figure-2 --only fc100`
 """
 
 
@@ -46,6 +46,9 @@ def reproduce(
     ],
     seeds: Seeds = None,
     budget: Budget = None,
+    only: Annotated[
+        str | None, typer.Option(help="One of the figure's experiments, such as fc100.")
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="5 seeds of 1.5 seconds a run: a first answer.")
     ] = False,
@@ -88,6 +91,7 @@ def reproduce(
         seeds or (QUICK.seeds if quick else None),
         budget or (QUICK.seconds if quick else None),
         QUICK.evaluations if quick else None,
+        only,
     )
     names = [*figure_names(), _DESIGN] if figure == _ALL else [figure]
     for name in names:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,24 +77,32 @@ class EndsAbove:
 class Ahead:
     """Whether each of `ours` is ahead of `rival` in each metric, averaged over the common time.
 
-    That is the time from the moment when both have made an outer step to the budget's end.
+    That is the time from the moment when both have made an outer step to the budget's end; of
+    samples, to the end of the one that paid less.
     """
 
     ours: tuple[str, ...]
     rival: str
     metrics: tuple[str, ...]
     better: int = 1  # 1 where high is good, −1 where low is
+    cost: str = "CPU seconds"
 
     def __call__(self, evidence: Evidence) -> Finding:
         gains = [
             Gain(
                 f"{one} against {self.rival}, {_words(metric)}",
-                tuple(self.better * lead for lead in _leads(evidence, one, self.rival, metric)),
+                tuple(
+                    self.better * lead
+                    for lead in _leads(evidence, one, self.rival, metric, COSTS[self.cost])
+                ),
             )
             for metric in self.metrics
             for one in self.ours
         ]
-        return Finding(tuple(gains), f"means over {evidence.seconds:g} s from the first step on")
+        return Finding(
+            tuple(gains),
+            f"means over the {self.cost} from the first step on, within {evidence.seconds:g} s",
+        )
 
 
 @dataclass(frozen=True)
@@ -226,17 +234,24 @@ def _higher(evidence: Evidence, one: str, other: str, read: Read) -> Gain:
     return Gain(f"{one} − {other}", tuple(read(a) - read(b) for a, b in pairs))
 
 
-def _leads(evidence: Evidence, one: str, other: str, metric: str) -> list[float]:
+def _leads(
+    evidence: Evidence,
+    one: str,
+    other: str,
+    metric: str,
+    prices: Sequence[str] = COSTS["CPU seconds"],
+) -> list[float]:
     """For each seed, the mean of `one` minus that of `other` while both have made a step."""
+    end = evidence.seconds if prices == COSTS["CPU seconds"] else None
     return [
-        _lead(a, b, metric, evidence.seconds)
+        _lead(a, b, metric, prices, end)
         for a, b in zip(evidence.curves[one], evidence.curves[other], strict=True)
     ]
 
 
-def _lead(a: Curve, b: Curve, metric: str, end: float) -> float:
-    (one, of_a), (two, of_b) = stepped(a, metric), stepped(b, metric)
-    start = max(one[0], two[0])
+def _lead(a: Curve, b: Curve, metric: str, prices: Sequence[str], until: float | None) -> float:
+    (one, of_a), (two, of_b) = stepped(a, metric, prices), stepped(b, metric, prices)
+    start, end = max(one[0], two[0]), min(one[-1], two[-1]) if until is None else until
     if not start < end:
         return 0.0
     places = start + (end - start) * (np.arange(_POINTS) + 0.5) / _POINTS

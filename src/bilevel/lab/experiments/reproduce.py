@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bilevel.durable.files import write_text
+from bilevel.errors import UserError, quoted
 from bilevel.lab.experiments.archive import evidence, pack, write
 from bilevel.lab.experiments.experiment import Experiment, load
 from bilevel.lab.experiments.runner import run_experiment
@@ -22,17 +23,25 @@ class Scale:
         seeds: how many.
         seconds: the budget of a run.
         evaluations: of a run.
+        only: the one experiment to run of a figure's.
     """
 
     seeds: int | None = None
     seconds: float | None = None
     evaluations: int | None = None
+    only: str | None = None
 
     def applied(self, figure: Figure) -> list[Experiment]:
         """The experiments of a figure at this scale."""
+        if self.only is not None and self.only not in figure.experiments:
+            raise UserError(
+                f"{figure.source} has no experiment {quoted(self.only)}: choose one of "
+                f"{', '.join(figure.experiments)}"
+            )
         return [
             load(name).with_limits(self.seeds, self.seconds, self.evaluations)
             for name in figure.experiments
+            if self.only in (None, name)
         ]
 
 
@@ -66,7 +75,7 @@ def reproduce(
     packed = pack(experiments, folder)
     write(folder / "raw.json.gz", packed)
     rows = figure.judge(evidence(packed))
-    for name in figure.experiments:
+    for name in packed:
         own = [row for row in rows if name in row.experiment.split(", ")]
         _write(folder / name, figure, own, command)
     _write(folder, figure, rows, command)

@@ -67,18 +67,23 @@ class Figure:
     comparisons: Mapping[str, Comparison] = field(default_factory=dict)
 
     def judge(self, evidence: Mapping[str, Evidence]) -> list[Row]:
-        """A row for each claim and experiment."""
+        """A row for each claim and experiment that has been run.
+
+        The error is shared by all claims of the figure, also those that have not been judged yet.
+        """
         seeds = min(part.seeds for part in evidence.values())
         judged = [
             (claim, name, judge(evidence[name]))
             for name in self.experiments
+            if name in evidence
             for claim, judge in self.claims.items()
         ]
-        judged += [
-            (claim, ", ".join(self.experiments), compare(evidence))
-            for claim, compare in self.comparisons.items()
-        ]
-        error = ERROR / len(judged)
+        if len(evidence) == len(self.experiments):
+            judged += [
+                (claim, ", ".join(self.experiments), compare(evidence))
+                for claim, compare in self.comparisons.items()
+            ]
+        error = ERROR / (len(self.experiments) * len(self.claims) + len(self.comparisons))
         return [
             Row(
                 claim,
