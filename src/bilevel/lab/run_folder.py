@@ -148,11 +148,15 @@ class Folder:
         return self.path / "experiment.toml"
 
     def _check_same(self, new: Experiment) -> None:
-        """More seeds may be asked for; anything else would mix two experiments."""
+        """Seeds and algorithms may come or go; anything else would mix two experiments."""
         from bilevel.lab.experiments.experiment import parse
         from bilevel.runs.checkpoints.identity import differences, identity_of_settings
 
         before, after = (e.model_dump() for e in (parse(self.toml, str(self._toml_file)), new))
+        common = {one["label"] for one in before["algorithms"]}
+        common &= {one["label"] for one in after["algorithms"]}
+        for table in (before, after):
+            table["algorithms"] = [one for one in table["algorithms"] if one["label"] in common]
         changed = [key for key in before if before[key] != after[key]]
         if different := [key for key in changed if key not in ("seeds", "sweep", "title")]:
             was, is_now = (

@@ -12,6 +12,7 @@ import pytest
 
 from bilevel.lab.curves import Curve, Sample, spent_until, stepped, time_to, value_at
 from bilevel.lab.experiments.judges import (
+    COSTS,
     Ahead,
     Alike,
     EndsAbove,
@@ -308,9 +309,36 @@ def test_every_figure_can_be_judged(name: str) -> None:
     figure = find_figure(name)
     labels = ("stocbio", "hoag", "ttsa", "bsa", "reverse", "aid-fp", "aid-cg")
     labels += tuple(f"stocbio-{batch}" for batch in (100, 500, 1000, 2000))
-    labels += ("aid-bio", "itd-bio", "aid-bio-increasing", "anil", "maml")
+    labels += ("aid-bio", "itd-bio", "aid-bio-increasing", "anil", "maml", "itd-bio-equal")
     labels += ("soba", "saba", "amigo", "f2sa", "ma-soba", "anchored-aid")
     runs = evidence(**{label: falling(1.0 + len(label) / 10) for label in labels})
     rows = figure.judge(dict.fromkeys(figure.experiments, runs))
     assert all(row.effect for row in rows)
     assert len(rows) == len(figure.experiments) * len(figure.claims) + len(figure.comparisons)
+
+
+def test_a_lead_over_samples_ends_where_the_cheaper_run_ends() -> None:
+    def run(samples: list[float], accuracy: list[float]) -> Curve:
+        steps = np.arange(len(samples), dtype=float)
+        columns = {"step": steps, "seconds": steps, "test_accuracy": np.array(accuracy)}
+        zeros = dict.fromkeys(SAMPLES, np.zeros(len(samples)))
+        return Curve("", 0, columns | zeros | {SAMPLES[0]: np.array(samples)})
+
+    # Between 10 and 30 samples: 0.5 throughout, against 0.3 up to 20 and 0.4 after.
+    cheap = run([0, 10, 20, 30], [0, 0.3, 0.4, 0.4])
+    dear = run([0, 10, 100, 200], [0, 0.5, 0.9, 0.9])
+    runs = Evidence({"dear": [dear], "cheap": [cheap]}, 3.0)
+    over = {
+        cost: Ahead(("dear",), "cheap", ("test_accuracy",), cost=cost)(runs).gains[0].values[0]
+        for cost in COSTS
+    }
+    assert over["samples"] == pytest.approx(0.15)
+    assert over["CPU seconds"] == pytest.approx(0.35)
+
+
+def test_an_experiment_that_was_not_run_has_no_row_and_keeps_its_share_of_the_error() -> None:
+    judge = lambda runs: Finding((Gain("", (1.0, 2.0, 3.0, 1.5, 2.5)),), "")  # noqa: E731
+    figure = Figure("", "", ("a", "b"), {"claim": judge}, {"both": judge})
+    runs = evidence(x=falling(1.0))
+    (alone,) = figure.judge({"a": runs})
+    assert alone == figure.judge({"a": runs, "b": runs})[0]

@@ -49,6 +49,9 @@ def reproduce(
     only: Annotated[
         str | None, typer.Option(help="One of the figure's experiments, such as fc100.")
     ] = None,
+    without: Annotated[
+        str | None, typer.Option(help="An algorithm to leave out, such as maml.")
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="5 seeds of 1.5 seconds a run: a first answer.")
     ] = False,
@@ -92,6 +95,7 @@ def reproduce(
         budget or (QUICK.seconds if quick else None),
         QUICK.evaluations if quick else None,
         only,
+        without,
     )
     names = [*figure_names(), _DESIGN] if figure == _ALL else [figure]
     for name in names:

@@ -137,9 +137,19 @@ class Experiment(_Table):
         seeds: int | None = None,
         seconds: float | None = None,
         evaluations: int | None = None,
+        without: str | None = None,
     ) -> Experiment:
-        """The same with seeds 0, ..., seeds − 1, and with a budget in seconds, where given."""
+        """The same with seeds 0, ..., seeds − 1, a budget, and one algorithm less, where given."""
         changes: dict[str, Any] = {}
+        if without is not None:
+            kept = [one.model_dump() for one in self.algorithms if one.label != without]
+            if len(kept) == len(self.algorithms):
+                labels = ", ".join(one.label for one in self.algorithms)
+                raise UserError(
+                    f"{self.name} has no algorithm {quoted(without)} to leave out: choose one of "
+                    f"{labels}"
+                )
+            changes["algorithms"] = kept
         if seeds is not None:
             changes["seeds"] = list(range(seeds))
         if seconds is not None:

@@ -70,7 +70,8 @@ class EndsAbove:
 
         gains = [_higher(evidence, one, other, end) for one in self.ours for other in rivals]
         what = f"{_words(self.metric)} after {evidence.seconds:g} s"
-        return Finding(tuple(gains), _means(evidence, what, (*self.ours, *rivals), end))
+        run = tuple(label for label in (*self.ours, *rivals) if label in evidence.curves)
+        return Finding(tuple(gains), _means(evidence, what, run, end))
 
 
 @dataclass(frozen=True)
@@ -230,6 +231,8 @@ def log_ratio(ours: tuple[float, bool], rival: tuple[float, bool]) -> float:
 
 
 def _higher(evidence: Evidence, one: str, other: str, read: Read) -> Gain:
+    if missing := [label for label in (one, other) if label not in evidence.curves]:
+        return Gain(f"{one} − {other} ({missing[0]} was not run)", (0.0,) * evidence.seeds)
     pairs = zip(evidence.curves[one], evidence.curves[other], strict=True)
     return Gain(f"{one} − {other}", tuple(read(a) - read(b) for a, b in pairs))
 

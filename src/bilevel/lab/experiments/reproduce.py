@@ -24,12 +24,14 @@ class Scale:
         seconds: the budget of a run.
         evaluations: of a run.
         only: the one experiment to run of a figure's.
+        without: the label of an algorithm that is left out.
     """
 
     seeds: int | None = None
     seconds: float | None = None
     evaluations: int | None = None
     only: str | None = None
+    without: str | None = None
 
     def applied(self, figure: Figure) -> list[Experiment]:
         """The experiments of a figure at this scale."""
@@ -39,7 +41,7 @@ class Scale:
                 f"{', '.join(figure.experiments)}"
             )
         return [
-            load(name).with_limits(self.seeds, self.seconds, self.evaluations)
+            load(name).with_limits(self.seeds, self.seconds, self.evaluations, self.without)
             for name in figure.experiments
             if self.only in (None, name)
         ]
