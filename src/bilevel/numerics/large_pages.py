@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_LARGE = 2**22  # bytes from which numpy does so
+LARGE = 2**22  # bytes from which numpy does so
 _KEPT = 4  # the vectors whose memory is kept: a step has about that many at a time
 _DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 _rooms: list[Any] = []
@@ -29,7 +29,7 @@ def empty_like(vector: Tensor) -> Tensor:
         >>> empty_like(torch.zeros(3)).shape
         torch.Size([3])
     """
-    if vector.nbytes < _LARGE or vector.dtype not in _DTYPES or vector.device.type != "cpu":
+    if vector.nbytes < LARGE or vector.dtype not in _DTYPES or vector.device.type != "cpu":
         return torch.empty_like(vector)
     with _lock:
         return torch.from_numpy(_room(vector.shape, _DTYPES[vector.dtype]))

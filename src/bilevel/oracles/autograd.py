@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bilevel.oracles.arrivals import Arrivals
 from bilevel.oracles.plans import Descend
 from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Plan, Start
 from bilevel.oracles.twice import refuse_compiled, told
@@ -102,9 +103,10 @@ class _Outer(Outer):
         x, y = self._problem.x_structure, self._problem.y_structure
         xs, ys = x.leaves(self._x), y.leaves(self._y)
         # Changes that f makes to statistics are dropped: only training, on g, moves them.
-        value, _ = self._problem.call("outer", xs, ys, self._draw)
+        of_y = Arrivals(y, ys, self._y).expect()
+        value, _ = self._problem.call("outer", xs, of_y.given, self._draw)
         found = _derivatives(value, [*xs, *ys])
-        return x.flat(found[: len(xs)], self._x), y.flat(found[len(xs) :], self._y)
+        return x.flat(found[: len(xs)], self._x), of_y.vector(found[len(xs) :])
 
 
 class _Inner(Inner):
@@ -126,9 +128,10 @@ class _Inner(Inner):
         problem, structure = self._problem, self._problem.y_structure
         # x has no leaves here: no graph is built for derivatives that nobody asked for.
         xs, ys = problem.x_structure.views(self._x.detach()), structure.leaves(self._y)
+        arrivals = Arrivals(structure, ys, self._y).expect()
         with torch.enable_grad():
-            value, problem.moment.buffers = problem.call("inner", xs, ys, self.draw)
-        return value.detach(), structure.flat(_derivatives(value, ys), self._y)
+            value, problem.moment.buffers = problem.call("inner", xs, arrivals.given, self.draw)
+        return value.detach(), arrivals.vector(_derivatives(value, ys))
 
     @torch.enable_grad()
     def gradient_x(self) -> Tensor:
@@ -166,7 +169,8 @@ class _Linear(_Inner, Linear):
             problem.x_structure.leaves(self._x),
             problem.y_structure.leaves(self._y),
         )
-        value, self._after = problem.call("inner", self._xs, self._ys, self.draw)
+        self._products = Arrivals(problem.y_structure, self._ys, self._y)
+        value, self._after = problem.call("inner", self._xs, self._products.given, self.draw)
         self._value, self._made = value.detach(), True
         if self._looks:
             refuse_compiled(value)
@@ -186,7 +190,7 @@ class _Linear(_Inner, Linear):
     def hvp(self, v: Tensor) -> Tensor:
         self.make()
         # A backward pass gives v'H, which is H v because H is symmetric.
-        return self._problem.y_structure.flat(self._backward(v, self._ys), self._y)
+        return self._products.expect().vector(self._backward(v, self._ys))
 
     def cross(self, v: Tensor) -> Tensor:
         self.make()
@@ -194,9 +198,10 @@ class _Linear(_Inner, Linear):
 
     def both(self, v: Tensor) -> tuple[Tensor, Tensor]:
         self.make()
-        found, problem = self._backward(v, [*self._ys, *self._xs]), self._problem
-        of_y, of_x = found[: len(self._ys)], found[len(self._ys) :]
-        return problem.y_structure.flat(of_y, self._y), problem.x_structure.flat(of_x, self._x)
+        products, count = self._products.expect(), len(self._ys)
+        found = self._backward(v, [*self._ys, *self._xs])
+        of_x = self._problem.x_structure.flat(found[count:], self._x)
+        return products.vector(found[:count]), of_x
 
     def _backward(self, v: Tensor, variables: list[Tensor]) -> Sequence[Tensor]:
         along = self._problem.y_structure.views(v)
