@@ -110,3 +110,15 @@ def test_a_linearisation_holds_neither_its_last_product_nor_itself(
         assert gone[1]() is None
     finally:
         gc.enable()
+
+
+def test_no_hook_is_left_on_tensors_of_the_users(all_are_large: Callable[[], None]) -> None:
+    all_are_large()
+    x, net = torch.zeros(3, requires_grad=True), nn.Linear(3, 2)
+
+    def inner() -> Tensor:
+        ridge = sum(p.square().sum() for p in net.parameters())
+        return net(x[None]).square().sum() + ridge
+
+    bilevel.backward(lambda: net(x[None]).sum(), inner, x=[x], y=list(net.parameters()))
+    assert not any(p._backward_hooks for p in net.parameters())

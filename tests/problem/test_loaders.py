@@ -14,7 +14,14 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    WeightedRandomSampler,
+)
 
 import bilevel
 from bilevel.problem.loaders import as_data
@@ -103,6 +110,16 @@ def test_a_sampler_of_the_users_decides_and_its_generator_is_left_alone() -> Non
     state = generator.get_state()
     batches = first(DataLoader(Noisy(), batch_size=3, sampler=sampler), 4)
     assert {row for batch in batches for row in batch.index.tolist()} == {8, 9}
+    assert torch.equal(generator.get_state(), state)
+
+
+def test_the_sampler_inside_a_batch_sampler_is_seeded_and_left_alone_too() -> None:
+    generator = torch.Generator().manual_seed(5)
+    state = generator.get_state()
+    batches = BatchSampler(RandomSampler(Noisy(), generator=generator), 3, drop_last=False)
+    given = DataLoader(Noisy(), batch_sampler=batches)
+    whole, rest = first(given, 8), first(given, 3, start=5)
+    assert [b.index.tolist() for b in whole[5:]] == [b.index.tolist() for b in rest]
     assert torch.equal(generator.get_state(), state)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import bilevel
+from bilevel.errors import UserError
 
 from ..truth import networks as truth
 
@@ -110,3 +112,16 @@ def test_backward_names_what_it_cannot_use() -> None:
     plain = torch.ones(1)
     with pytest.raises(ValueError, match="y must be a list of tensors that require a gradient"):
         bilevel.backward(lambda: plain, lambda: plain, [nn.Parameter(plain)], [plain])
+
+
+def test_inference_mode_where_every_derivative_would_be_zero_is_refused() -> None:
+    x, y = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+    problem = bilevel.Problem(lambda x, y: (y**2).sum(), lambda x, y: ((y - x) ** 2).sum(), x, y)
+    acts: list[Callable[[], Any]] = [
+        lambda: bilevel.backward(lambda: (y**2).sum(), lambda: ((y - x) ** 2).sum(), [x], [y]),
+        lambda: bilevel.argmin(lambda x, y: ((y - x) ** 2).sum(), y, x),
+        lambda: bilevel.minimize(problem, steps=1),
+    ]
+    for act in acts:
+        with torch.inference_mode(), pytest.raises(UserError, match="inference_mode"):
+            act()

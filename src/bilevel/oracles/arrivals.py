@@ -32,7 +32,7 @@ class Arrivals:
         self._structure, self._like = structure, like
         # Without a reference to this object, or the leaves: a cycle would keep the graph alive.
         self._places = dict[int, Tensor]()
-        self._is_worth_it = like.nbytes >= LARGE and len(leaves) > 1
+        self._is_worth_it = structure.lends and like.nbytes >= LARGE and len(leaves) > 1
         self.given = leaves
         if self._is_worth_it:
             for number, leaf in enumerate(leaves):

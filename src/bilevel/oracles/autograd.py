@@ -15,6 +15,7 @@ from bilevel.oracles.twice import refuse_compiled, told
 from bilevel.problem.draws import Draw
 from bilevel.problem.losses import Losses
 from bilevel.problem.sources import Rows
+from bilevel.problem.structure import refuse_inference_mode
 
 
 class AutogradOracle(Oracle):
@@ -25,6 +26,7 @@ class AutogradOracle(Oracle):
     """
 
     def __init__(self, problem: Losses, seed: int = 0) -> None:
+        refuse_inference_mode()
         self.problem, self.seed = problem, seed
         self.x_size, self.y_size = problem.x_structure.size, problem.y_structure.size
         data = problem.inner_data, problem.outer_data

@@ -62,6 +62,8 @@ class Closures(Losses):
 class _Held(Structure):
     """A structure whose leaves are the user's own tensors, not views of a vector."""
 
+    lends = False
+
     def __init__(self, name: str, tensors: Sequence[Tensor]) -> None:
         wrong = [t for t in tensors if not (isinstance(t, Tensor) and t.requires_grad)]
         if wrong or not tensors:

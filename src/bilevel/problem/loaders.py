@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack
 from functools import cache, partial
 from typing import Any
 
@@ -118,8 +118,15 @@ def _workers(given: DataLoader[Any], number: int) -> dict[str, Any]:
 
 def _order(given: DataLoader[Any], epoch: int, seed: int) -> list[list[Any]]:
     """The rows of an epoch's batches, as the loader's own sampler gives them."""
-    number, own = key(seed, "epoch", epoch), getattr(given.sampler, "generator", None)
-    with _everything().seeded(number), nullcontext() if own is None else lent(own, number):
+    number, samplers = key(seed, "epoch", epoch), (given.sampler, given.batch_sampler)
+    # A batch sampler of the user's has its own sampler inside: the loader's is not asked.
+    every = [part for s in samplers for part in (s, getattr(s, "sampler", None))]
+    found = {getattr(part, "generator", None) for part in every}
+    own = [generator for generator in found if isinstance(generator, torch.Generator)]
+    with ExitStack() as stack:
+        stack.enter_context(_everything().seeded(number))
+        for generator in own:
+            stack.enter_context(lent(generator, number))
         if given.batch_sampler is None:
             return [[row] for row in given.sampler]
         return [list(rows) for rows in given.batch_sampler]

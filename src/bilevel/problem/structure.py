@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from bilevel.errors import quoted
+from bilevel.errors import UserError, quoted
 from bilevel.numerics.large_pages import empty_like
 from bilevel.problem.networks import Parameters, as_parameters
 
@@ -43,7 +43,11 @@ class Structure:
         tensor([0., 0.])
     """
 
+    # Whether `leaves` are made for the caller alone, who may hang hooks on them.
+    lends: ClassVar[bool] = True
+
     def __init__(self, name: str, example: Variables) -> None:
+        refuse_inference_mode()
         self.name = name
         named = list(_leaves(name, example))
         if not named:
@@ -124,6 +128,15 @@ class Structure:
         # `reshape`, as the gradients of convolutions are not contiguous.
         parts = [tensor.detach().reshape(-1) for tensor in tensors]
         return torch.cat(parts, out=empty_like(like))
+
+
+def refuse_inference_mode() -> None:
+    """There autograd records nothing, and every derivative would be zero."""
+    if torch.is_inference_mode_enabled():
+        raise UserError(
+            "no derivative can be taken inside torch.inference_mode(): leave the block, or use "
+            "torch.no_grad() in its place, which bilevel can work in"
+        )
 
 
 def _leaves(path: str, value: Variables) -> Iterator[tuple[str, Any]]:
