@@ -22,6 +22,7 @@ from bilevel.kernels import array_code
 from bilevel.kernels.array_code import Function, Known
 from bilevel.kernels.compiled_verbs import NAMES, kind, move, of_ridge, text, unbound
 from bilevel.kernels.kernel import OPTIONS, compiling, kernel
+from bilevel.kernels.pasting import Paster
 
 # Sums in any order, so that they can be done several terms at a time; NaN and infinity stay.
 _FAST = {"fastmath": {"reassoc", "nsz", "arcp", "contract"}}
@@ -79,22 +80,29 @@ def stretch(
 def _joined(*parts: Any) -> Any:
     named = dict(zip(NAMES, parts, strict=True))
 
-    @functools.cache
-    def bound(function: Function) -> Any:
-        """The same, with its names of array code bound to what numba puts in their place."""
-        scope = {**function.__globals__}
-        for name in function.__code__.co_names:
-            value = scope.get(name)
-            if value is unbound:
-                value = scope[name] = named[name]
-            elif isinstance(value, FunctionType):
-                value = array_code.written.get(value)
-            if isinstance(value, FunctionType):
-                scope[name] = njit(inline="always", **OPTIONS)(bound(value))
-        return FunctionType(function.__code__, scope)
+    def find(function: Function, name: str) -> Any:
+        """What a name stands for: of a model's or method's own, or what numba sees of a verb."""
+        value = function.__globals__.get(name, paster)
+        if value is unbound:
+            return named[name]
+        return array_code.written.get(value, value) if is_code(value) else value
 
-    loop = bound(_loop)
-    loop.__qualname__ = f"loop_{_digest(*parts)}"  # by which numba finds it on disk
+    def is_code(value: Any) -> bool:
+        return isinstance(value, FunctionType) and (
+            value in array_code.written or value in array_code.written.values() or value in parts
+        )
+
+    @functools.cache
+    def called(function: Function) -> Any:
+        """To be compiled as a function, for numba to put in place of a call."""
+        names = {n: find(function, n) for n in function.__code__.co_names}
+        scope = {n: called(v) if is_code(v) else v for n, v in names.items() if v is not paster}
+        own = FunctionType(function.__code__, {**function.__globals__, **scope})
+        return njit(inline="always", **OPTIONS)(own)
+
+    paster = Paster(find, is_code, called, named["kind"], len(array_code.SHARED))
+    # numba finds it on disk by its name.
+    loop = paster.joined(_loop, f"loop_{_digest(*parts)}", __file__)
     return kernel(loop, **_FAST)
 
 
@@ -113,7 +121,8 @@ def _loop(lent: Any, start: int, stop: int) -> None:
     now, rates, kept, implicit = given.now, given.rates, given.kept, given.implicit
     memory, constants, before = given.memory, given.constants, given.before
     tables, draws, numbers = given.tables, given.draws, given.numbers
-    oracle = kind(*given.spaces, *given.own)
+    spaces, own = given.spaces, given.own
+    oracle = kind(spaces, own)
     x, c, found = now[0], oracle.c, now
     for k in range(start, stop):
         # Once a step: the penalty is x's, which moves at its end.

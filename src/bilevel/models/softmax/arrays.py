@@ -51,10 +51,12 @@ def kind_of(module: str, *room: str) -> Any:
 @array_code
 def weight(p: Any, x: Any, row: int) -> Any:
     """s of a row."""
-    one = x.dtype.type(1)
+    s = one = x.dtype.type(1)
     if p.logits > 0:
-        return one / (one + np.exp(-x[row]))
-    return p.weights[row] if len(p.weights) > 0 else one
+        s = one / (one + np.exp(-x[row]))
+    elif len(p.weights) > 0:
+        s = p.weights[row]
+    return s
 
 
 @array_code
@@ -69,11 +71,11 @@ def ridge(p: Any, x: Any, c: Any) -> None:
     if len(p.owner) == 0:
         for a in range(len(c)):
             c[a] = p.penalty[0]
-        return
-    for j in range(len(p.e)):
-        p.e[j] = p.penalty[0] * np.exp(x[p.logits + j])
-    for a in range(len(c)):
-        c[a] = p.e[p.owner[a]]
+    else:
+        for j in range(len(p.e)):
+            p.e[j] = p.penalty[0] * np.exp(x[p.logits + j])
+        for a in range(len(c)):
+            c[a] = p.e[p.owner[a]]
 
 
 def add_ridge(p: Any, c: Any, y: Any, v: Any, to: Any) -> None:
