@@ -311,6 +311,8 @@ def fresh_cases() -> list[Case]:
     add("lifted", fresh.lifted)
     add("student", fresh.student)
     add("price", fresh.price)
+    add("interpolated", fresh.interpolated, best=0.0)
+    add("interpolated/other rows", lambda: fresh.interpolated(seed=661, other=True))
     for p, q, kappa, seed in ((3, 800, 1e5, 650), (2, 30, 1e9, 651)):
         add(
             f"quad/p{p}q{q}k{kappa:g}",

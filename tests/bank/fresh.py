@@ -387,3 +387,18 @@ def price(p=6, seed=640):
         full(p),
         full(p),
     )
+
+
+def interpolated(rows=6, p=12, seed=660, other=False):
+    """Fewer rows than weights and no ridge: g* = 0, and H is singular; with other rows outside.
+
+    Without those Φ* = 0.
+    """
+    A, t = normal(rows, p, seed=seed), normal(rows, seed=seed + 1)
+    B, u = (normal(rows, p, seed=seed + 2), normal(rows, seed=seed + 3)) if other else (A, t)
+    return bilevel.Problem(
+        lambda x, y: ((B @ y - u) ** 2).sum(),
+        lambda x, y: ((A @ y - t * x.exp()) ** 2).sum() if other else ((A @ (y - x)) ** 2).sum(),
+        full(rows if other else p),
+        full(p),
+    )

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import bilevel
-from bilevel.algorithms import SOBA, AIDBiO, Algorithm, ITDBiO, StocBiO
+from bilevel.algorithms import F2SA, SOBA, AIDBiO, Algorithm, ITDBiO, StocBiO
 
 from . import fresh
+from .smooth import singular
 from .truth import truth
 
 QUICK = {
@@ -20,6 +21,7 @@ QUICK = {
     "x in units of 1e-5 to 1e5": lambda: fresh.units(),
     "shifts and gains": lambda: fresh.mixed(),
     "a constant in g": lambda: fresh.lifted(),
+    "fewer rows than weights": lambda: fresh.interpolated(),
 }
 
 
@@ -52,6 +54,24 @@ def test_where_phi_falls_for_ever_nothing_has_converged() -> None:
     result = bilevel.minimize(fresh.endless(), steps=40, tol=1e-3)
     assert result.status in ("step_limit", "stalled", "diverged")
     assert bool(result.x.isfinite().all())
+
+
+@pytest.mark.parametrize(
+    "algorithm", [None, AIDBiO(), ITDBiO(), SOBA(), F2SA()], ids=lambda a: type(a).__name__
+)
+@pytest.mark.parametrize(
+    "make", [lambda: fresh.interpolated(seed=661, other=True), lambda: singular(8, 4, 520, False)]
+)
+def test_where_y_is_not_determined_it_does_not_wander(make, algorithm: Algorithm | None) -> None:
+    """∇y f has a part along directions in which g is flat: y stays there, and Φ does not rise."""
+    problem = make()
+    result = bilevel.minimize(problem, algorithm, steps=8, tol=1e-6)
+    start, _, y0 = truth(problem, problem.x0, problem.y0)
+    end = float(problem.outer(result.x, result.y))
+    assert result.status not in ("converged", "diverged")
+    assert end <= start
+    assert float((result.y - y0).norm()) <= 100
+    assert "not strongly convex" in result.message
 
 
 def test_kinks_break_nothing() -> None:

@@ -14,6 +14,7 @@ from bilevel.numerics.vectors import dot, norm
 from bilevel.oracles.points import Oracle
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.newton_cg import NewtonCG
+from bilevel.solvers.linear.base import LinearStatus
 from bilevel.solvers.linear.cg import CG, Preconditioner
 from bilevel.solvers.linear.curvature import Curvature
 from bilevel.solvers.linear.inner_hessian import InnerHessian
@@ -83,9 +84,10 @@ class AIDQN(TriedSteps):
                 Solve("inner", str(inner.status), inner.steps, inner.gradient_norm),
                 Solve("linear", str(linear.status), linear.steps, linear.residual),
             )
-            # Where ∇y g overflows, f says nothing of Φ.
+            # Where ∇y g overflows, f says nothing of Φ; and a v that solves nothing, of the slack.
             known = inner.gradient_norm is None or math.isfinite(inner.gradient_norm)
-            value = float(outer.value()) - slack if known else math.inf
+            taken = 0.0 if linear.status is LinearStatus.NEGATIVE_CURVATURE else slack
+            value = float(outer.value()) - taken if known else math.inf
             found = Evaluation(x, y, v, h, value, abs(slack), solves, learned.memory)
             # Without a decrease to compare with, ∇Φ itself has to stop moving.
             settled = before is not None and norm(h - before) <= drop * norm(h)

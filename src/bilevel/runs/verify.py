@@ -118,7 +118,10 @@ class _Careful(LinearSolver):
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
         # A bound on the steps: on a singular system CG would never end.
         found = CG(min(10 * len(b) + 100, 5000), self.tol, self.learned).solve(hessian, b, v0)
-        if found.status is not LinearStatus.NOT_CONVERGED or not self.learned.learn(hessian, b):
+        if found.status is LinearStatus.CONVERGED:
+            return found
+        short = found.status is LinearStatus.NOT_CONVERGED and self.learned.learn(hessian, b)
+        if not (short or self.learned.knows_flats):
             return found
         # Next to a penalty of e^57 the residual is pure rounding: the energy norm shows the rest.
         again = SettledCG(self.tol, preconditioner=self.learned).solve(hessian, b, v0)

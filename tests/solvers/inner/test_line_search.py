@@ -12,6 +12,7 @@ from bilevel.linear import jacobi
 import bilevel
 from bilevel import inner
 from bilevel.oracles import make
+from bilevel.solvers.linear.curvature import Curvature
 
 SOLVERS = {
     name: getattr(inner, name)
@@ -232,3 +233,14 @@ def test_newton_uses_the_preconditioner_that_it_is_given(spd):
     assert solve(inner.NewtonCG(**few), problem).status == "not_converged"
     # The closed-form oracle knows its diagonal, so that jacobi works there.
     assert solve(inner.NewtonCG(1e-9, preconditioner=jacobi), softmax()).status == "converged"
+
+
+def test_newton_ends_where_g_is_zero_at_its_minimum():
+    """Its value shows no rounding there, and no step lowers it further."""
+    generator = torch.Generator().manual_seed(195)
+    A = torch.randn(6, 12, generator=generator, dtype=torch.float64)
+    t = A @ torch.ones(12, dtype=torch.float64)
+    problem = unconstrained(lambda y: ((A @ y - t) ** 2).sum(), torch.zeros(12).double())
+    solved = solve(inner.NewtonCG(tol=1e-300, steps=60, preconditioner=Curvature()), problem)
+    assert solved.status == "stalled"
+    assert solved.steps <= 20

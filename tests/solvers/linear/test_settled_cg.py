@@ -86,3 +86,44 @@ def test_a_singular_system_is_told_unless_the_right_side_is_in_its_range(inside)
     found = SettledCG(1e-9, 200, curvature).solve(MatrixHessian(H), b)
     assert found.status == ("converged" if inside else "negative_curvature")
     assert curvature.is_unsolvable(b) is not inside
+
+
+@pytest.mark.parametrize("start", [None, 1.0])
+def test_what_rounding_leaves_along_flat_directions_is_not_divided_by_rounding(start):
+    """The right side of 1e-9 has an error of 1e-17 outside the range of H."""
+    values, U = torch.linalg.eigh(spd(8, 10.0))
+    values[0] = 0
+    H = (U * values) @ U.T
+    b = 1e-9 * H @ torch.linspace(-1, 2, 8).double() + 1e-17 * U[:, 0]
+    v0 = None if start is None else start * 1e-9 * H @ torch.ones(8).double()
+    curvature = Curvature()
+    assert curvature.learn(MatrixHessian(H), b)
+    found = SettledCG(1e-9, 1000, curvature).solve(MatrixHessian(H), b, v0)
+    right = torch.linalg.pinv(H, rtol=1e-10) @ b
+    assert found.status == "converged"
+    assert energy(H, found.v - right) <= 2e-8 * energy(H, right)
+    assert float(found.v.norm()) <= 2 * float(right.norm())  # what is flat is as it was
+
+
+def test_a_direction_that_was_flat_elsewhere_is_learned_again():
+    values, U = torch.linalg.eigh(spd(8, 10.0))
+    flat, curved = (
+        (U * torch.cat([torch.full((1,), least).double(), values[1:]])) @ U.T for least in (0, 1e-3)
+    )
+    b = torch.linspace(-1, 2, 8).double()
+    before = Curvature()
+    assert before.learn(MatrixHessian(flat), b)
+    again = Curvature(before.memory)
+    found = SettledCG(1e-9, 1000, again).solve(MatrixHessian(curved), b)
+    assert found.status == "converged"
+    assert torch.allclose(found.v, torch.linalg.solve(curved, b), rtol=1e-8)
+    assert not again.knows_flats
+
+
+def test_in_single_precision_what_rounding_makes_of_a_zero_is_flat():
+    values, U = torch.linalg.eigh(spd(8, 10.0))
+    values[0] = 0
+    H = ((U * values) @ U.T).float()
+    curvature = Curvature()
+    assert curvature.learn(MatrixHessian(H), torch.ones(8))
+    assert curvature.knows_flats

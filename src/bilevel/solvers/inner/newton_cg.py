@@ -89,7 +89,8 @@ class NewtonCG(InnerSolver):
             moved = _line_search(oracle, x, y, direction, slope, value, further)
             if moved is None:
                 return InnerSolution(y, InnerStatus.STALLED, step, size)
-            hidden = -slope <= _rounding(value, y)
+            # Where g is zero at its minimum, as in interpolation, its value shows no rounding.
+            hidden = -slope <= _rounding(value, y) or not moved[1] < value
             useful = -slope / 4 if hidden else math.inf
             y, value = moved
         return InnerSolution(y, InnerStatus.NOT_CONVERGED, step, size)

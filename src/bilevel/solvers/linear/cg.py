@@ -140,7 +140,8 @@ def conjugate_gradients(
 
     ‖v* − v‖²_H is the sum of ‖step‖²_H over the steps to come. It ends only if p'Hp ≤ 0, or if
     a step is more than `flat` times the shortest, in units of p: there the curvature is smaller
-    by that factor. v is overwritten by the next step: copy it to keep it.
+    by that factor; or if nothing of the residual is left to a preconditioner that leaves flat
+    directions out. v is overwritten by the next step: copy it to keep it.
     """
     v = empty_like(b).zero_() if v0 is None else copy_of(v0)
     r = copy_of(b) if v0 is None else b - product(v0)
@@ -153,7 +154,7 @@ def conjugate_gradients(
     while True:
         Hp = product(p)
         curvature = dot(p, Hp)
-        if not curvature > 0:  # nor if a product is NaN: more steps would not help
+        if not (curvature > 0 and rz > 0):  # nor if a product is NaN: more steps would not help
             return
         alpha = rz / curvature
         shortest = min(shortest, alpha)

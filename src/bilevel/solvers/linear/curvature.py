@@ -17,6 +17,8 @@ _DENSE = 1000  # up to this many unknowns H may be built and factorised
 _PATIENCE = 2  # CG steps per unknown, about what building H costs
 _FREE = 3  # steps of a solve that no preconditioner would save
 _TINY = 1e-13  # eigenvalues below this fraction of the largest count as zero, and are raised to it
+_ROUNDED = 8  # times the precision, if that is more
+_STILL = 10.0  # times as much curvature, and a direction is no longer flat
 _INSIDE = 1e-6  # the fraction of b that may lie along flat directions through rounding
 
 
@@ -26,7 +28,8 @@ class Curvature:
     It starts with none, or for more than 1,000 unknowns with the oracle's own approximate inverse.
     Once CG has taken 2q steps in all for q unknowns, H is built from q products with unit vectors,
     scaled to a unit diagonal and factorised. It is then used at other x too, until CG has again
-    wasted 2q steps.
+    wasted 2q steps, or a direction in which H was flat has become curved. Along such directions
+    it is zero: CG leaves them as they are, instead of dividing rounding by rounding.
 
     Args:
         memory: that of an earlier one; `memory` returns it as plain data.
@@ -36,6 +39,7 @@ class Curvature:
         kept = memory or {}
         self._factor: Tensor | None = kept.get("factor")
         self._flat: Tensor | None = kept.get("flat")
+        self._is_current = False  # "flat", at this x
         self._slow: float = kept.get("slow", 0.0)
         self._learned = False  # at once, in the solves at this x
 
@@ -51,13 +55,16 @@ class Curvature:
         def apply(r: Tensor) -> Tensor:
             nonlocal steps
             steps += 1
-            if steps == 1 and self._slow >= _PATIENCE * hessian.size:
+            slow = self._slow >= _PATIENCE * hessian.size
+            if steps == 1 and (slow or not self._holds(hessian)):
                 self._build(hessian, r)
             if self._factor is None:
                 self._slow += 1
                 return plain(r)
             self._slow += steps > _FREE
-            return self._factor @ (self._factor.T @ r)
+            along = self._factor.T @ r
+            along[: self._flats] = 0
+            return self._factor @ along
 
         # A small system learns H itself, which is the same on any number of processes; an
         # approximate inverse would be for each process's own rows.
@@ -72,9 +79,29 @@ class Curvature:
         self._learned = True
         return self._build(hessian, like)
 
+    @property
+    def knows_flats(self) -> bool:
+        """Whether H, when it was built, had directions without curvature."""
+        return self._flats > 0
+
+    @property
+    def _flats(self) -> int:
+        """How many of the factor's columns, which are the first, belong to flat directions."""
+        return 0 if self._flat is None else len(self._flat)
+
+    def _holds(self, hessian: Hessian) -> bool:
+        """Whether directions that were flat at another x still are."""
+        if self._flats and not self._is_current:
+            assert self._factor is not None
+            columns = self._factor[:, : self._flats].T
+            curvatures = [abs(float(w @ hessian.product(w))) for w in columns]
+            self._is_current = max(curvatures) <= _STILL
+            return self._is_current
+        return True
+
     def is_unsolvable(self, b: Tensor) -> bool:
         """Whether b has a component along directions in which H, when built, had no curvature."""
-        if self._flat is None or not len(self._flat):
+        if self._flat is None:
             return False
         return norm(self._flat @ b) > _INSIDE * norm(b)
 
@@ -85,7 +112,8 @@ class Curvature:
         """
         if self._factor is None:
             return math.inf
-        return norm(self._factor.T @ residual) / (norm(self._factor.T @ b) or 1.0)
+        curved = self._factor[:, self._flats :].T
+        return norm(curved @ residual) / (norm(curved @ b) or 1.0)
 
     def _build(self, hessian: Hessian, like: Tensor) -> bool:
         self._slow = 0.0
@@ -102,9 +130,14 @@ class Curvature:
         least = float(size.max()) * torch.finfo(H.dtype).tiny ** 0.75  # only to divide by
         scale = size.clamp(min=least or 1.0).rsqrt()
         values, vectors = torch.linalg.eigh(scale[:, None] * (H + H.T) / 2 * scale)
-        least = float(values.abs().max()) * _TINY or 1.0
+        # Those of the least curvature first.
+        order = values.abs().argsort(stable=True)
+        values, vectors = values[order], vectors[:, order]
+        tiny = max(_TINY, _ROUNDED * torch.finfo(H.dtype).eps)
+        least = float(values.abs().max()) * tiny or 1.0
         directions = scale[:, None] * vectors
         # WW' ≈ H⁻¹; the signs of H's eigenvalues are dropped, as a preconditioner must be positive.
         self._factor = (directions * values.abs().clamp(min=least).rsqrt()).to(like.dtype)
         self._flat = (directions[:, values.abs() <= least].T / scale.max()).to(like.dtype)
+        self._is_current = True
         return True

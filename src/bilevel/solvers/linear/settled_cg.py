@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import fraction, positive_integer
-from bilevel.numerics.vectors import norm
+from bilevel.numerics.vectors import dot, norm
 from bilevel.oracles.prices import Cost
 from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
 from bilevel.solvers.linear.cg import CG, Preconditioner, conjugate_gradients, if_known, inverse
 from bilevel.solvers.linear.curvature import Curvature
 
+_LOST = 64  # times the precision: the part of a solution that rounding explains
 _FLAT = 1e13  # a curvature smaller than another by this factor counts as zero
 
 
@@ -64,8 +65,13 @@ class SettledCG(LinearSolver):
             return found
         if found.status is LinearStatus.NEGATIVE_CURVATURE and near.learn(hessian, b):
             found = self._run(hessian, b, v0)
-        if found.status is LinearStatus.CONVERGED and near.is_unsolvable(b):
-            return replace(found, status=LinearStatus.NEGATIVE_CURVATURE)
+        if near.is_unsolvable(b):
+            flat = found.status is LinearStatus.CONVERGED
+            return replace(found, status=LinearStatus.NEGATIVE_CURVATURE) if flat else found
+        if found.status is LinearStatus.NEGATIVE_CURVATURE and near.knows_flats:
+            # What is left may lie along flat directions only, where it is rounding.
+            error = near.error(b - hessian.product(found.v), b)
+            return replace(found, status=LinearStatus.CONVERGED) if error <= self.drop else found
         return found
 
     def _run(self, hessian: Hessian, b: Tensor, v0: Tensor | None) -> LinearSolution:
@@ -81,11 +87,18 @@ class SettledCG(LinearSolver):
         iterates = conjugate_gradients(hessian.product, b, v0, near, _FLAT)
         for step, (v, residual, energy) in enumerate(iterates):
             energies.append(energy)
-            if residual <= rounding or (step > 2 and self._is_settled(energies[1:])):
+            settled = step > 2 and self._is_settled(energies[1:])
+            if settled or residual <= rounding or (step and self._is_lost(energy, b, v)):
                 return LinearSolution(v, LinearStatus.CONVERGED, step, residual)
             if step == self.steps:
                 return LinearSolution(v, LinearStatus.NOT_CONVERGED, step, residual)
         return LinearSolution(v, LinearStatus.NEGATIVE_CURVATURE, step, residual)
+
+    def _is_lost(self, energy: float, b: Tensor, v: Tensor) -> bool:
+        """Whether a step is rounding, where the residual has a part that no step removes."""
+        if not (isinstance(self.preconditioner, Curvature) and self.preconditioner.knows_flats):
+            return False
+        return energy <= (_LOST * float(torch.finfo(b.dtype).eps)) ** 2 * abs(dot(b, v))
 
     def _is_settled(self, energies: list[float]) -> bool:
         late = max(2, len(energies) // 3)
