@@ -13,6 +13,7 @@ from scipy.stats import binomtest
 from bilevel.apps.cleaning import words
 from bilevel.apps.cleaning.counting import (
     by_audit,
+    half_way,
     held_back,
     how_many,
     how_precise,
@@ -79,6 +80,12 @@ def test_sure_rows_that_keep_to_their_labels_speak_against_wrong_ones_elsewhere(
     assert (hard != best).mean() > 0.2
     assert most_by_sure_rows(P, hard) < 0.12 * 2000
     assert 0.25 * 2000 < most_by_sure_rows(P, noisy) < 0.4 * 2000
+
+
+def test_rows_that_the_plain_experts_call_wrong_are_met_half_way() -> None:
+    right = np.arange(600) % 2
+    assert half_way(4, np.eye(2)[right], right) == 4
+    assert half_way(4, np.eye(2)[1 - right], right) == 302
 
 
 def test_a_class_of_which_no_row_is_sure_keeps_its_likeliest_rows() -> None:

@@ -57,3 +57,9 @@ def agreed(votes: Array, classes: int) -> Array:
         beliefs = np.exp(logs - logs.max(1, keepdims=True))
         beliefs /= beliefs.sum(1, keepdims=True)
     return np.asarray(beliefs)
+
+
+def right_share(votes: Array, beliefs: Array) -> Array:
+    """The share of right labels of each annotator."""
+    right = np.diagonal(abilities(votes, beliefs), axis1=1, axis2=2)
+    return np.asarray(right @ beliefs.mean(0))

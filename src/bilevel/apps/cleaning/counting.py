@@ -24,7 +24,7 @@ _FACTOR, _OFFSET = 1.6, 0.04
 _SUREST, _BEYOND = 0.75, 0.03  # the surest quarter of each class; rows beyond their disagreement
 _PRECISE = 0.4  # of the flags, at least, should be wrong
 _PRIOR = 10  # checked rows that the model's own opinion of its flags is worth
-FEW = 50  # trusted rows below which sure rows hold the number of flags
+FEW = 50  # trusted rows below which a pool may lose a class
 _KEPT, _STEP, _STEPS = 0.5, 0.05, 200  # of a class's expected rows; nats; how many of them
 
 Interval = tuple[float, float, float]  # the least, the expected and the largest number
@@ -65,6 +65,18 @@ def most_by_sure_rows(probabilities: Array, given: Array) -> float:
     for k in np.unique(best):
         surest |= (best == k) & (sure >= np.quantile(sure[best == k], _SUREST))
     return len(given) * float((best != given)[surest].mean() + _BEYOND)
+
+
+def half_way(flags: int, probabilities: Array, given: Array) -> int:
+    """More flags, half-way to the rows with which the plain experts disagree.
+
+    Near a boundary a pool that nothing holds to the truth explains wrong labels as hard rows.
+
+    >>> half_way(2, np.array([[0.9, 0.1]] * 8), np.array([1] * 6 + [0] * 2))
+    4
+    """
+    apart = int((probabilities.argmax(1) != given).sum())
+    return max(flags, round((flags + apart) / 2))
 
 
 def with_every_class(beliefs: Array, right: Array) -> Array:

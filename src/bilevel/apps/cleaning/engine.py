@@ -17,25 +17,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bilevel.apps.cleaning.annotators import abilities
+from bilevel.apps.cleaning import counting
+from bilevel.apps.cleaning.annotators import right_share
 from bilevel.apps.cleaning.columns import Array, Column, recognise
-from bilevel.apps.cleaning.counting import (
-    ENOUGH,
-    FEW,
-    Answers,
-    by_audit,
-    held_back,
-    how_many,
-    how_right,
-    most_by_sure_rows,
-    most_expected_f1,
-    the_worst,
-    with_every_class,
-)
-from bilevel.apps.cleaning.experts import Rows
+from bilevel.apps.cleaning.experts import ALL, Rows
 from bilevel.apps.cleaning.features import Encoder, copies_of
 from bilevel.apps.cleaning.pool import Pool
-from bilevel.apps.cleaning.rounds import EXPERTS, Judge, Progress, Stages, floor, folds, logs_of
+from bilevel.apps.cleaning.rounds import Judge, Progress, Stages, floor, folds, logs_of
 
 
 @dataclass(frozen=True)
@@ -55,7 +43,7 @@ class Model:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Findings(Answers):
+class Findings(counting.Answers):
     """What is thought of each row's class.
 
     Args:
@@ -117,7 +105,7 @@ def find_wrong_labels(
     mask = np.zeros(len(frame), bool) if trusted is None else np.asarray(trusted, bool)
     classes, codes = np.unique(np.asarray(labels), return_inverse=True)
     columns = columns or recognise(frame)
-    stages = Stages(progress, 2 + 2 * len(EXPERTS))
+    stages = Stages(progress, 2 + 2 * len(ALL))
     stages("reading the columns")
     encoder = Encoder.fit(frame, columns, seed)
     copies, first, copy_of = copies_of(frame, encoder, codes)
@@ -134,41 +122,35 @@ def find_wrong_labels(
     stages("done")
     doubtful, beliefs = np.flatnonzero(~mask), judged.verdict.posterior
     held = mask.sum() if votes is None else len(mask)  # annotators hold each other to the truth
-    if held < ENOUGH:  # nothing holds the pool to the truth: the plain experts, too
-        beliefs = (beliefs + judged.plain) / 2
-    elif held < FEW:
-        beliefs = with_every_class(beliefs, codes[mask])
     own, given = np.arange(len(doubtful)), codes[doubtful]
     by_pool = 1 - judged.verdict.posterior[own, given]
-    flags = int(most_expected_f1(by_pool).sum())
-    if held < FEW:
-        most = most_by_sure_rows(judged.plain, given)
-        flags, by_pool = min(flags, round(most)), by_pool * min(1, most / max(by_pool.sum(), 1e-9))
+    flags = int(counting.most_expected_f1(by_pool).sum())
+    if held < counting.ENOUGH:  # nothing holds the pool to the truth: the plain experts, too
+        beliefs = (beliefs + judged.plain) / 2
+        most = counting.most_by_sure_rows(judged.plain, given)
+        flags = min(counting.half_way(flags, judged.plain, given), round(most))
+        by_pool = by_pool * min(1, most / max(by_pool.sum(), 1e-9))
+    elif held < counting.FEW:
+        beliefs = counting.with_every_class(beliefs, codes[mask])
     soft, wrong = np.eye(len(classes))[codes], np.zeros(len(frame))
     soft[doubtful], wrong[doubtful] = beliefs, 1 - beliefs[own, given]
     known = mask if fair is None else mask & np.asarray(fair, bool)
     guesses, doubts = judged.guesses, judged.doubts
-    count = how_many(by_pool, given, guesses[doubtful], guesses[known], codes[known])
-    if audit and audit[0] >= ENOUGH:
-        count = by_audit(*audit, len(doubtful), count[1])
-    flags, precise = held_back(flags, by_pool, doubts[doubtful], doubts[known])
+    count = counting.how_many(by_pool, given, guesses[doubtful], guesses[known], codes[known])
+    if audit and audit[0] >= counting.ENOUGH:
+        count = counting.by_audit(*audit, len(doubtful), count[1])
+    flags, precise = counting.held_back(flags, by_pool, doubts[doubtful], doubts[known])
     return Findings(
         classes=classes,
         columns=columns,
         wrong=wrong,
         labels=soft,
-        flagged=the_worst(wrong, flags),
+        flagged=counting.the_worst(wrong, flags),
         trusted=mask,
         count=count,
         precision=precise,
-        checked=how_right(guesses[known] == codes[known]),
+        checked=counting.how_right(guesses[known] == codes[known]),
         blind=judged.blind,
-        annotators=None if votes is None else _how_good(votes, soft),
+        annotators=None if votes is None else right_share(votes, soft),
         model=Model(encoder, classes, [o.model for o in judged.opinions], judged.verdict.pool),
     )
-
-
-def _how_good(votes: Array, soft: Array) -> Array:
-    """The share of right labels of each annotator."""
-    right = np.diagonal(abilities(votes, soft), axis1=1, axis2=2)
-    return np.asarray(right @ soft.mean(0))

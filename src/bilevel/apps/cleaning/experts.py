@@ -280,3 +280,6 @@ def _spectrum(A: Array) -> tuple[Array, Array]:
     e, V = np.linalg.eigh(A @ A.T)
     keep = e > 1e-8 * max(e.max(), 1e-300)
     return e[keep], A.T @ (V[:, keep] / np.sqrt(e[keep]))
+
+
+ALL = (softmax_regression, extra_trees, random_forest, kernel_ridge, linear_ridge)

@@ -20,26 +20,12 @@ import pandas as pd
 from scipy.optimize import nnls
 from scipy.stats import norm, t
 
+from bilevel.apps.cleaning import counting, experts
 from bilevel.apps.cleaning.columns import Array, Column, recognise
-from bilevel.apps.cleaning.counting import (
-    Answers,
-    held_back,
-    how_right,
-    most_expected_f1,
-    the_worst,
-)
-from bilevel.apps.cleaning.experts import (
-    Opinion,
-    Rows,
-    extra_trees,
-    kernel_ridge,
-    linear_ridge,
-    random_forest,
-)
 from bilevel.apps.cleaning.features import Encoder, copies_of
 from bilevel.apps.cleaning.rounds import Progress, Stages
 
-_EXPERTS = (extra_trees, random_forest, kernel_ridge, linear_ridge)
+_EXPERTS = experts.ALL[1:]  # softmax regression is for classes
 _FAR = 8.0  # robust scales beyond which a value teaches no more than that it is far
 _TAILS = (3.0, 6.0, 30.0)  # ν
 _EM, _RARE = 60, 9.0  # steps; the prior's rows without a gross error for one with it
@@ -72,7 +58,7 @@ class NumberModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberFindings(Answers):
+class NumberFindings(counting.Answers):
     """What is thought of each row's value.
 
     Args:
@@ -89,7 +75,7 @@ class NumberFindings(Answers):
 class _Fit(NamedTuple):
     """Opinions, their weights, and the two laws' verdict on each row as if all were doubtful."""
 
-    opinions: list[Opinion]
+    opinions: list[experts.Opinion]
     weights: Array
     expected: Array
     wrong: Array
@@ -139,7 +125,9 @@ def find_wrong_numbers(
     z = (given - centre) / scale
     features = encoder.transform(frame.iloc[first])
     fold = np.zeros(len(copies), int)
-    data = Rows(features, np.zeros((0, 1)), copies, fold, np.arange(len(copies)), seed, jobs)
+    data = experts.Rows(
+        features, np.zeros((0, 1)), copies, fold, np.arange(len(copies)), seed, jobs
+    )
     look = _Look(data, copy_of, z, mask, stages)
     before = look.fit(np.clip(z, -_FAR, _FAR), np.zeros(len(z)), "first")
     belief = np.where(mask, 0, before.wrong)
@@ -147,7 +135,7 @@ def find_wrong_numbers(
     stages("done")
     doubtful, known = ~mask, mask if fair is None else mask & np.asarray(fair, bool)
     wrong = np.where(mask, 0, now.wrong)
-    flags = int(most_expected_f1(wrong[doubtful]).sum())
+    flags = int(counting.most_expected_f1(wrong[doubtful]).sum())
     likely, far = centre + scale * now.expected, now.reach * scale * now.scale
     model = NumberModel(
         encoder,
@@ -160,7 +148,7 @@ def find_wrong_numbers(
         now.reach * scale,
     )
     doubts = before.wrong
-    flags, precise = held_back(flags, wrong[doubtful], doubts[doubtful], doubts[known])
+    flags, precise = counting.held_back(flags, wrong[doubtful], doubts[doubtful], doubts[known])
     total, rows = float(wrong.sum()), int(doubtful.sum())
     low = 0.0 if precise is None else min(flags * precise[0], total)
     return NumberFindings(
@@ -169,11 +157,11 @@ def find_wrong_numbers(
         likely=likely,
         low=likely - far,
         high=likely + far,
-        flagged=the_worst(wrong, flags),
+        flagged=counting.the_worst(wrong, flags),
         trusted=mask,
         count=(low, total, min(_FACTOR * total + _OFFSET * rows, rows)),
         precision=precise,
-        checked=how_right((np.abs(given - likely) <= far)[known]),
+        checked=counting.how_right((np.abs(given - likely) <= far)[known]),
         model=model,
     )
 
@@ -181,13 +169,13 @@ def find_wrong_numbers(
 class _Look(NamedTuple):
     """One round: experts, their weights, the laws of the residuals."""
 
-    data: Rows
+    data: experts.Rows
     copy_of: Array
     z: Array
     trusted: Array
     stages: Stages
 
-    def _on(self, values: Array) -> Rows:
+    def _on(self, values: Array) -> experts.Rows:
         total = np.bincount(self.copy_of, values, len(self.data.weight))
         return self.data._replace(Q=(total / self.data.weight)[:, None])
 
@@ -203,7 +191,9 @@ class _Look(NamedTuple):
             weights = np.full(len(opinions), 1 / len(opinions))
         expected = scores @ weights
         error = self.z - expected
-        spread = extra_trees(self._on(np.minimum(np.abs(error), 4 * np.median(np.abs(error)))))
+        spread = experts.extra_trees(
+            self._on(np.minimum(np.abs(error), 4 * np.median(np.abs(error))))
+        )
         far = np.maximum(spread.scores[self.copy_of, 0], 0)
         usual = float(np.median(far))
         scale = _scales(far, usual)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -37,7 +38,7 @@ def write_review(path: Path, prepared: Prepared, found: Found) -> None:
     key = hashlib.sha256(json.dumps([data, kept]).encode()).hexdigest()[:16]
     script = _asset("review.js")
     text = Template(_asset("review.html")).substitute(
-        title=f"Review of {_escaped(prepared.request.train.name)}",
+        title=f"Review of {escape(prepared.request.train.name)}",
         light=_colours(LIGHT_THEME),
         dark=_colours(DARK_THEME),
         sources=source_hash(script),
@@ -54,18 +55,14 @@ def _fitting(rows: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
     >>> [row["row"] for row in _fitting(rows, 60)]
     [1, 3]
     """
-    sizes = [len(json.dumps(row)) for row in rows]
-    room -= sum(size for size, row in zip(sizes, rows, strict=True) if row["picked"])
-    taken = np.cumsum([0 if row["picked"] else size for size, row in zip(sizes, rows, strict=True)])
-    return [row for used, row in zip(taken, rows, strict=True) if row["picked"] or used <= room]
+    picked = np.array([row["picked"] for row in rows], bool)
+    sizes = np.array([len(json.dumps(row)) for row in rows], float)
+    fit = np.cumsum(sizes * ~picked) <= room - sizes[picked].sum()
+    return [row for row, kept in zip(rows, picked | fit, strict=True) if kept]
 
 
 def _asset(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _colours(theme: dict[str, str]) -> str:

@@ -9,23 +9,13 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
+from bilevel.apps.cleaning import experts
 from bilevel.apps.cleaning.annotators import abilities, agreed, log_likelihood
 from bilevel.apps.cleaning.columns import Array
 from bilevel.apps.cleaning.counting import ENOUGH, FEW
-from bilevel.apps.cleaning.experts import (
-    FOLDS,
-    Opinion,
-    Rows,
-    extra_trees,
-    kernel_ridge,
-    linear_ridge,
-    random_forest,
-    softmax_regression,
-)
 from bilevel.apps.cleaning.pool import TEMPERATURE, Evidence, Terms, Verdict, fit_pool
 
-EXPERTS = (softmax_regression, extra_trees, random_forest, kernel_ridge, linear_ridge)
-_TRUSTED_EXPERTS = (extra_trees, kernel_ridge, linear_ridge)
+_TRUSTED_EXPERTS = (experts.extra_trees, experts.kernel_ridge, experts.linear_ridge)
 _KEPT, _KNOWN = 0.75, 0.005  # of what experts know about the labels, and of the labels' entropy
 
 Progress = Callable[[str, int, int], None]
@@ -55,7 +45,7 @@ class Judged(NamedTuple):
     """
 
     verdict: Verdict
-    opinions: list[Opinion]
+    opinions: list[experts.Opinion]
     blind: bool
     guesses: Array
     doubts: Array
@@ -74,7 +64,7 @@ class Judge(NamedTuple):
         votes: (rows, annotators), or None.
     """
 
-    data: Rows
+    data: experts.Rows
     codes: Array
     trusted: Array
     copy_of: Array
@@ -125,14 +115,14 @@ class Judge(NamedTuple):
         likelihood = log_likelihood(self.votes, abilities(self.votes, soft))
         return {"entropy": 0.0, "votes": likelihood[~self.trusted]}
 
-    def _round(self, soft: Array, name: str) -> list[Opinion]:
+    def _round(self, soft: Array, name: str) -> list[experts.Opinion]:
         data, found = self.data._replace(Q=self._shared(soft)), []
-        for expert in EXPERTS:
+        for expert in experts.ALL:
             self.stages(f"{name} look: {expert.__name__.replace('_', ' ')}")
             found.append(expert(data))
         return found
 
-    def _by_trusted_rows(self) -> list[Opinion]:
+    def _by_trusted_rows(self) -> list[experts.Opinion]:
         """Experts that saw nothing but trusted rows."""
         weight = np.bincount(self.copy_of[self.trusted], minlength=len(self.data.weight))
         Q = self._shared(np.eye(self.classes)[self.codes], self.trusted)
@@ -140,7 +130,7 @@ class Judge(NamedTuple):
         data = self.data._replace(Q=Q, weight=weight.astype(float), rows=rows)
         return [expert(data) for expert in _TRUSTED_EXPERTS]
 
-    def _logs(self, opinions: list[Opinion]) -> Array:
+    def _logs(self, opinions: list[experts.Opinion]) -> Array:
         small = floor(self.classes)
         return np.stack([logs_of(opinion.scores, small) for opinion in opinions])
 
@@ -148,7 +138,7 @@ class Judge(NamedTuple):
         sides = [(logs[:, self.copy_of[m]], self.codes[m]) for m in (~self.trusted, self.trusted)]
         return fit_pool(Evidence(*sides[0], *sides[1]), terms, self.data.seed)
 
-    def _mean(self, opinions: list[Opinion]) -> Array:
+    def _mean(self, opinions: list[experts.Opinion]) -> Array:
         return np.asarray(self._logs(opinions).mean(0, dtype=float)[self.copy_of[~self.trusted]])
 
     def _is_blind(self, mean: Array, verdict: Verdict) -> bool:
@@ -171,7 +161,7 @@ def folds(codes: Array, seed: int) -> Array:
     fold, random = np.empty(len(codes), int), np.random.default_rng(seed)
     for k in np.unique(codes):
         rows = random.permutation(np.flatnonzero(codes == k))
-        fold[rows] = (np.arange(len(rows)) + k) % FOLDS
+        fold[rows] = (np.arange(len(rows)) + k) % experts.FOLDS
     return fold
 
 

@@ -66,7 +66,7 @@ def with_trusted(file: File, label: str, trusted: str | None, ignore: tuple[str,
     if right.isna().any():
         row = right.index[right.isna()][0]
         raise UserError(f"{other.path} has no label in row {row}: trusted rows need their labels")
-    return _joined(features, labels, theirs, right, file, other, ignore)
+    return _joined((features, labels), (theirs, right), (file.path, other.path), set(ignore))
 
 
 def apart(file: File, label: str) -> tuple[pd.DataFrame, pd.Series]:
@@ -184,19 +184,15 @@ def _decided(features: pd.DataFrame, labels: pd.Series, other: File, label: str)
     return Known(features, changed, np.asarray(features.index.isin(rows)), fair, audit, (note,))
 
 
-def _joined(
-    features: pd.DataFrame,
-    labels: pd.Series,
-    theirs: pd.DataFrame,
-    right: pd.Series,
-    file: File,
-    other: File,
-    ignore: tuple[str, ...],
-) -> Known:
-    mine, there = set(features) - set(ignore), set(theirs) - set(ignore)
+_Part = tuple[pd.DataFrame, pd.Series]
+
+
+def _joined(doubtful: _Part, checked: _Part, paths: tuple[Path, Path], ignore: set[str]) -> Known:
+    (features, labels), (theirs, right), (path, other) = doubtful, checked, paths
+    mine, there = set(features) - ignore, set(theirs) - ignore
     if lacking := sorted(mine - there):
         raise UserError(
-            f"{other.path} lacks columns of {file.path}: {listed(lacking)}; add them, or use "
+            f"{other} lacks columns of {path}: {listed(lacking)}; add them, or use "
             "--ignore "
             "for those that do not matter"
         )
@@ -204,15 +200,13 @@ def _joined(
     right = right.map(lambda name: name if name in classes else _respelled(name, classes))
     if unknown := sorted(set(right) - classes):
         raise UserError(
-            f"labels of {other.path} that do not occur in {file.path}: {listed(unknown)}; "
+            f"labels of {other} that do not occur in {path}: {listed(unknown)}; "
             f"there are {listed(sorted(classes))}"
         )
     frame = pd.concat([features, theirs.reindex(columns=features.columns)], ignore_index=True)
     cells = pd.util.hash_pandas_object(frame[sorted(mine)].astype(object).astype(str), index=False)
     if mine and cells[: len(features)].isin(cells[len(features) :]).all():
-        raise UserError(
-            f"every row of {file.path} is among the trusted rows: nothing is left to judge"
-        )
+        raise UserError(f"every row of {path} is among the trusted rows: nothing is left to judge")
     mask = np.r_[np.zeros(len(features), bool), np.ones(len(theirs), bool)]
     return Known(frame, pd.concat([labels, right], ignore_index=True), mask)
 
