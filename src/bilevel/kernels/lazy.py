@@ -9,8 +9,6 @@ W, r and sums are written to. Arguments are as in `bilevel.kernels.softmax`, and
 
 from __future__ import annotations
 
-from typing import Any
-
 from bilevel.kernels.kernel import compiling, inner, kernel
 from bilevel.kernels.products import pull, push
 from bilevel.kernels.registers import filled, item, load, of_sizes, store
@@ -18,21 +16,7 @@ from bilevel.kernels.softmax import coefficient, errors, spreads
 
 
 @kernel
-def descend(
-    X: Any,
-    rows: Any,
-    starts: Any,
-    ends: Any,
-    labels: Any,
-    s: Any,
-    c: Any,
-    rates: Any,
-    W: Any,
-    seen: Any,
-    every: Any,
-    R: Any,
-    sizes: Any,
-) -> None:
+def descend(X, rows, starts, ends, labels, s, c, rates, W, seen, every, R, sizes):
     """W ← W − α_t (Σ_i s_i X_i'(P_i − Y_i) + c∘W), batch after batch."""
     compiling()
     classes = of_sizes(sizes)
@@ -52,24 +36,8 @@ def descend(
 
 @kernel
 def contract(
-    X: Any,
-    rows: Any,
-    starts: Any,
-    ends: Any,
-    labels: Any,
-    s: Any,
-    P: Any,
-    c: Any,
-    rates: Any,
-    weights: Any,
-    r: Any,
-    sums: Any,
-    along: Any,
-    seen: Any,
-    every: Any,
-    R: Any,
-    sizes: Any,
-) -> None:
+    X, rows, starts, ends, labels, s, P, c, rates, weights, r, sums, along, seen, every, R, sizes
+):
     """r ← r − α_t H_t r, batch after batch; before each step w_t r is added to `sums`."""
     compiling()
     classes = of_sizes(sizes)
@@ -87,7 +55,7 @@ def contract(
 
 
 @inner
-def subtract(X: Any, rows: Any, rate: Any, R: Any, W: Any, classes: Any) -> None:
+def subtract(X, rows, rate, R, W, classes):
     """R ← −αR, and W += X'R."""
     for t in range(len(rows)):
         store(R, t, -rate * load(R, t, classes), classes)
@@ -95,19 +63,7 @@ def subtract(X: Any, rows: Any, rate: Any, R: Any, W: Any, classes: Any) -> None
 
 
 @inner
-def touch(
-    columns: Any,
-    first: int,
-    last: int,
-    t: int,
-    seen: Any,
-    c: Any,
-    rates: Any,
-    weights: Any,
-    W: Any,
-    sums: Any,
-    classes: Any,
-) -> None:
+def touch(columns, first, last, t, seen, c, rates, weights, W, sums, classes):
     """Do the features columns[first:last] up to step t.
 
     A call has some sixty arguments inside, as an array has seven: so one for many features.

@@ -12,7 +12,6 @@ each row of a block. numba's own `np.zeros` would take a second to compile.
 from __future__ import annotations
 
 from math import inf, log
-from typing import Any
 
 from bilevel.kernels.exponential import exp
 from bilevel.kernels.kernel import compiling, inner, kernel
@@ -33,18 +32,7 @@ BLOCK = 128  # rows at a time, which stay in the cache between X W and X'R
 
 
 @kernel
-def look(
-    X: Any,
-    rows: Any,
-    starts: Any,
-    ends: Any,
-    labels: Any,
-    Ws: Any,
-    here: Any,
-    P: Any,
-    out: Any,
-    sizes: Any,
-) -> None:
+def look(X, rows, starts, ends, labels, Ws, here, P, out, sizes):
     """P_i = softmax(Z_i) and out_i = log Σ_k exp(Z_ik) − Z_ib, where Z = X Ws[t] in batch t."""
     compiling()
     classes = of_sizes(sizes)
@@ -58,23 +46,7 @@ def look(
 
 
 @kernel
-def descend(
-    X: Any,
-    rows: Any,
-    starts: Any,
-    ends: Any,
-    labels: Any,
-    s: Any,
-    c: Any,
-    base: Any,
-    rates: Any,
-    W: Any,
-    here: Any,
-    G: Any,
-    R: Any,
-    path: Any,
-    sizes: Any,
-) -> None:
+def descend(X, rows, starts, ends, labels, s, c, base, rates, W, here, G, R, path, sizes):
     """W ← (base − α_t c)∘W − α_t Σ_i s_i X_i'(P_i − Y_i), batch after batch.
 
     With base 1 these are gradient steps; with base 0 and a rate of −1 it is the gradient itself.
@@ -102,28 +74,28 @@ def descend(
 
 @kernel
 def contract(
-    X: Any,
-    rows: Any,
-    starts: Any,
-    ends: Any,
-    labels: Any,
-    s: Any,
-    Ws: Any,
-    there: Any,
-    P: Any,
-    c: Any,
-    base: Any,
-    rates: Any,
-    weights: Any,
-    r: Any,
-    here: Any,
-    G: Any,
-    R: Any,
-    sums: Any,
-    along: Any,
-    out: Any,
-    sizes: Any,
-) -> None:
+    X,
+    rows,
+    starts,
+    ends,
+    labels,
+    s,
+    Ws,
+    there,
+    P,
+    c,
+    base,
+    rates,
+    weights,
+    r,
+    here,
+    G,
+    R,
+    sums,
+    along,
+    out,
+    sizes,
+):
     """r ← (base − α_t c)∘r − α_t Σ_i s_i X_i'(diag P_i − P_i P_i')X_i r, batch after batch.
 
     With base 1 these are Neumann factors I − αH; with base 0 and a rate of −1 it is H r itself.
@@ -163,7 +135,7 @@ def contract(
 
 
 @kernel
-def multiply(X: Any, first: int, last: int, R: Any, c: Any, V: Any, out: Any, sizes: Any) -> None:
+def multiply(X, first, last, R, c, V, out, sizes):
     """out_i = X_i R + c_i V_i for the rows from `first` to `last`; without c, the first term."""
     compiling()
     classes = of_sizes(sizes)
@@ -175,7 +147,7 @@ def multiply(X: Any, first: int, last: int, R: Any, c: Any, V: Any, out: Any, si
 
 
 @inner
-def exponentials(z: Any) -> Any:
+def exponentials(z):
     """exp(z − max z), its sum, and max z."""
     z = trimmed(z, -inf)  # the zeros behind the last class must not be the greatest
     top = largest(z)
@@ -185,7 +157,7 @@ def exponentials(z: Any) -> Any:
 
 
 @inner
-def soften(P: Any, rows: Any, labels: Any, losses: Any, classes: Any) -> None:
+def soften(P, rows, labels, losses, classes):
     """P_t, which is X_t W, becomes its softmax; and the losses, if there is room for them."""
     for t in range(len(rows)):
         own = P[t, labels[rows[t]]]
@@ -196,7 +168,7 @@ def soften(P: Any, rows: Any, labels: Any, losses: Any, classes: Any) -> None:
 
 
 @inner
-def errors(R: Any, rows: Any, labels: Any, s: Any, classes: Any) -> None:
+def errors(R, rows, labels, s, classes):
     """R_t, which is X_t W, becomes s_t (softmax(X_t W) − Y_t)."""
     for t in range(len(rows)):
         e, whole, _ = exponentials(load(R, t, classes))
@@ -206,7 +178,7 @@ def errors(R: Any, rows: Any, labels: Any, s: Any, classes: Any) -> None:
 
 
 @inner
-def spreads(R: Any, P: Any, rows: Any, labels: Any, s: Any, along: Any, classes: Any) -> None:
+def spreads(R, P, rows, labels, s, along, classes):
     """R_t, which is U_t = X_t V, becomes s_t (P_t∘U_t − P_t (P_t·U_t)); and the slopes along V."""
     for t in range(len(rows)):
         p, u = load(P, t, classes), load(R, t, classes)
@@ -218,7 +190,7 @@ def spreads(R: Any, P: Any, rows: Any, labels: Any, s: Any, along: Any, classes:
 
 
 @inner
-def coefficient(c: Any, j: int, classes: Any) -> Any:
+def coefficient(c, j, classes):
     """Of row j, a number or a row; decided here, so that a kernel is compiled once for both."""
     if c.shape[1] == 1:
         return filled(c, item(c, j), classes)
@@ -226,7 +198,7 @@ def coefficient(c: Any, j: int, classes: Any) -> Any:
 
 
 @inner
-def taken(G: Any, j: int, classes: Any) -> Any:
+def taken(G, j, classes):
     """A row of the sums, which are reset to zero."""
     g = load(G, j, classes)
     store(G, j, filled(G, 0, classes), classes)
@@ -234,7 +206,7 @@ def taken(G: Any, j: int, classes: Any) -> Any:
 
 
 @inner
-def lay_out(W: Any, here: Any, classes: Any) -> None:
+def lay_out(W, here, classes):
     """A copy of W, with rows as `classes` lays them out."""
     for j in range(len(W)):
         store(here, j, load(W, j, closely(classes)), classes)

@@ -38,16 +38,7 @@ def tiles(n: int, height: int, width: int) -> int:
 
 
 @kernel
-def convolve(
-    image: Any,
-    factors: Any,
-    out: Any,
-    shape: Any,
-    one: Any,
-    two: Any,
-    first: int,
-    last: int,
-) -> None:
+def convolve(image, factors, out, shape, one, two, first, last):
     """out = w * image, where factors are G w G' as (16, filters/wide, channels, wide), flat.
 
     `shape` is height, width, channels, filters; the tiles are those from `first` to `last`.
@@ -67,16 +58,7 @@ def convolve(
 
 
 @kernel
-def correlate(
-    image: Any,
-    of_out: Any,
-    sums: Any,
-    shape: Any,
-    one: Any,
-    two: Any,
-    first: int,
-    last: int,
-) -> None:
+def correlate(image, of_out, sums, shape, one, two, first, last):
     """sums += Σ (B'd B) ∘ (A ∂z A') over these tiles, as (16, channels, filters)."""
     compiling()
     narrow, wide = of_sizes(one), of_sizes(two)
@@ -93,9 +75,7 @@ def correlate(
 
 
 @inner
-def multiply(
-    V: Any, U: Any, M: Any, place: int, tiles: int, channels: int, filters: int, wide: Any
-) -> None:
+def multiply(V, U, M, place, tiles, channels, filters, wide):
     """M = V U at one place: 6 tiles by 2 registers of filters at a time."""
     size = count(wide)
     blocks = filters // size
@@ -123,9 +103,7 @@ def multiply(
 
 
 @inner
-def accumulate(
-    V: Any, S: Any, sums: Any, place: int, tiles: int, channels: int, filters: int, wide: Any
-) -> None:
+def accumulate(V, S, sums, place, tiles, channels, filters, wide):
     """sums += V'S at one place: 4 channels by 2 registers of filters at a time."""
     blocks = filters // count(wide)
     for c in range(0, channels, 4):
@@ -147,7 +125,7 @@ def accumulate(
 
 
 @inner
-def split(image: Any, first: int, last: int, shape: Any, V: Any, lanes: Any) -> None:
+def split(image, first, last, shape, V, lanes):
     """V = B'd B of the tiles from `first` to `last`; around an image are zeros."""
     parts = shape[2] // count(lanes)
     for tile in range(first, last):
@@ -167,7 +145,7 @@ def split(image: Any, first: int, last: int, shape: Any, V: Any, lanes: Any) -> 
 
 
 @inner
-def spread(image: Any, first: int, last: int, shape: Any, V: Any, lanes: Any) -> None:
+def spread(image, first, last, shape, V, lanes):
     """V = A z A' of the 2×2 pixels z of the tiles from `first` to `last`."""
     parts = shape[2] // count(lanes)
     for tile in range(first, last):
@@ -183,7 +161,7 @@ def spread(image: Any, first: int, last: int, shape: Any, V: Any, lanes: Any) ->
 
 
 @inner
-def join(V: Any, first: int, last: int, shape: Any, image: Any, lanes: Any) -> None:
+def join(V, first, last, shape, image, lanes):
     """A'v A into the 2×2 pixels of the tiles from `first` to `last`."""
     parts = shape[2] // count(lanes)
     for tile in range(first, last):
@@ -202,25 +180,25 @@ def join(V: Any, first: int, last: int, shape: Any, image: Any, lanes: Any) -> N
 
 
 @inner
-def _before(a: Any, b: Any, c: Any, d: Any) -> Any:
+def _before(a, b, c, d):
     """B' times four."""
     return a - c, b + c, c - b, b - d
 
 
 @inner
-def _after(a: Any, b: Any, c: Any, d: Any) -> Any:
+def _after(a, b, c, d):
     """A' times four."""
     return a + b + c, b - c - d
 
 
 @inner
-def _apart(a: Any, b: Any) -> Any:
+def _apart(a, b):
     """A times two."""
     return a, a + b, a - b, -1 * b
 
 
 @inner
-def _input_line(image: Any, i: int, r: int, s: int, k: int, shape: Any, lanes: Any) -> Any:
+def _input_line(image, i, r, s, k, shape, lanes):
     """Four pixels in a line from (r, s) on, times B."""
     p = _pixel(image, i, r, s, k, shape, lanes)
     q = _pixel(image, i, r, s + 1, k, shape, lanes)
@@ -229,14 +207,14 @@ def _input_line(image: Any, i: int, r: int, s: int, k: int, shape: Any, lanes: A
 
 
 @inner
-def _output_line(image: Any, i: int, r: int, s: int, k: int, shape: Any, lanes: Any) -> Any:
+def _output_line(image, i, r, s, k, shape, lanes):
     """Two pixels in a line from (r, s) on, times A'."""
     p, q = _pixel(image, i, r, s, k, shape, lanes), _pixel(image, i, r, s + 1, k, shape, lanes)
     return _apart(p, q)
 
 
 @inner
-def _joined_column(V: Any, at: int, column: int, parts: int, lanes: Any) -> Any:
+def _joined_column(V, at, column, parts, lanes):
     """A' times a column of a tile."""
     at, line = at + column * ROWS * parts, 4 * ROWS * parts
     a, b = load(V, at, lanes), load(V, at + line, lanes)
@@ -244,7 +222,7 @@ def _joined_column(V: Any, at: int, column: int, parts: int, lanes: Any) -> Any:
 
 
 @inner
-def _store_column(V: Any, at: int, column: int, parts: int, numbers: Any, lanes: Any) -> None:
+def _store_column(V, at, column, parts, numbers, lanes):
     at, line = at + column * ROWS * parts, 4 * ROWS * parts
     store(V, at, numbers[0], lanes)
     store(V, at + line, numbers[1], lanes)
@@ -261,7 +239,7 @@ def _place_of(tile: int, shape: Any) -> tuple[int, int, int]:
 
 
 @inner
-def _pixel(image: Any, i: int, r: int, s: int, k: int, shape: Any, lanes: Any) -> Any:
+def _pixel(image, i, r, s, k, shape, lanes):
     height, width, channels = shape
     # Zero padding, without a padded copy of the image.
     if r < 0 or r >= height or s < 0 or s >= width:
@@ -270,9 +248,7 @@ def _pixel(image: Any, i: int, r: int, s: int, k: int, shape: Any, lanes: Any) -
 
 
 @inner
-def _set_pixel(
-    image: Any, i: int, r: int, s: int, k: int, shape: Any, value: Any, lanes: Any
-) -> None:
+def _set_pixel(image, i, r, s, k, shape, value, lanes):
     height, width, channels = shape
     # An odd size ends within a tile: what lies beyond is not written.
     if r < height and s < width:
