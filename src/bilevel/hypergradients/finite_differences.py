@@ -54,6 +54,7 @@ class FiniteDifferences(Differentiation):
         self.method.check(inner)
 
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
+        # Each product becomes two gradients, of y or of x.
         cost = self.method.price(inner, warm)
         products = None if cost.hv is None or cost.jv is None else 2 * (cost.hv + cost.jv)
         return Cost(gc_f=cost.gc_f, gc_g=cost.gc_g) + Cost(gc_g=products)

@@ -79,10 +79,12 @@ class SAMA(Differentiation):
             gradient = point.gradient()
             y, memory = move.update.apply(y, gradient, memory, move.look)
         f_x, f_y = oracle.outer(x, y, streams.rows("outer", self.batch)).gradient()
+        # Only the last step is differentiated, as if those before it had not depended on x.
         look = replace(move.look, point=before)
         back = move.update.transpose(f_y, {}, gradient, remembered, look)
         u = back.gradient * -back.scale
         there = alike(oracle, point, x, move.rows)
+        # ∇x∇y g u by a difference along u: no product with a second derivative, at any size of y.
         (cross,) = along(lambda y: (there(y).gradient_x(),), y, u)
         value = oracle.pull(x, f_x - cross)
         linear = LinearSolution(u, LinearStatus.STEP_LIMIT, 0, residual=None)

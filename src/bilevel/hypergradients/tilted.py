@@ -46,6 +46,7 @@ class Tilted:
         update = None
         if isinstance(inner, GradientSteps):
             steps = inner.plan(oracle, stand.x, stand.y, streams)
+        # With kept moments, the copies for other weights would go on from those of g.
         elif isinstance(inner, Steps) and not inner.keep:
             rows = streams.batches("inner", inner.batch, inner.steps)
             steps, update = [Step(r, 1.0) for r in rows], inner.update
@@ -65,6 +66,7 @@ class Tilted:
 
     def solve(self, oracle: Oracle, y: Tensor, weight: float) -> Tensor:
         """y after the steps on g + weight · f."""
+        # Plain steps on g alone are a plan, which a model may take in one go.
         if weight == 0 and self.update is None:
             return do(Descend(self.x, y, self.steps), oracle)
         memory = self.update.init(y) if self.update else {}

@@ -70,6 +70,7 @@ class Look:
     def at(oracle: Oracle, x: Tensor, y: Tensor, v: Tensor) -> Look:
         around, outer = oracle.linearize(x, y), oracle.outer(x, y)
         f_x, f_y = outer.gradient()
+        # One pass for both products: a look is to cost little more than a gradient.
         Hv, Jv = around.both(v)
         h = oracle.pull(x, f_x - Jv)
         return Look(x, y, v, float(outer.value()), h, f_y - Hv, around.gradient())
@@ -122,6 +123,7 @@ class Corrected(Forwarding):
         return lambda y: _ShiftedLinear(made(y), dot(self._g, y - self.look.y), self._g)
 
     def pull(self, x: Tensor, covector: Tensor, rows: Rows = None) -> Tensor:
+        # Here and not in `outer`: a covector may be one of features, this term is one of x.
         pulled = self.oracle.pull(x, covector, rows)
         return pulled + self._x + self._hold * (x - self.look.x)
 
@@ -157,6 +159,7 @@ class _ShiftedLinear(_ShiftedInner, Linear):
         super().__init__(point, value, gradient)
         self._linear = point
 
+    # Linear terms have no second derivatives.
     def hvp(self, v: Tensor) -> Tensor:
         return self._linear.hvp(v)
 

@@ -18,6 +18,7 @@ _INSTEAD = (
 
 def refuse_compiled(value: Tensor) -> None:
     """Code from torch.compile has no second derivative: autograd would silently return zero."""
+    # By the graph: nothing is computed, and a compiled part deep inside is found too.
     seen, ahead = set[Any](), [value.grad_fn]
     while ahead:
         node = ahead.pop()

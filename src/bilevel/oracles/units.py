@@ -77,6 +77,7 @@ class InUnits(Forwarding):
         made = self.oracle.again(point.inside, x, rows)
         return lambda u: _LinearInUnits(made(self.y(u)), self)
 
+    # Chapters of one run must not see the same rows again.
     def streams(self, step: int) -> Streams:
         return self.oracle.streams(self._after + step)
 
@@ -115,6 +116,7 @@ class _LinearInUnits(_InnerInUnits, Linear):
     def hvp(self, v: Tensor) -> Tensor:
         return self._units.covector(self._linear.hvp(self._units.vector(v)))
 
+    # x has no units: only what goes in is turned into y's.
     def cross(self, v: Tensor) -> Tensor:
         return self._linear.cross(self._units.vector(v))
 
