@@ -112,6 +112,20 @@ def test_finished_runs_are_skipped_and_more_seeds_added(
     run_experiment(tiny(seeds=[0, 1]), tmp_path, "third")
 
 
+def test_an_algorithm_that_was_left_out_is_added_later(tmp_path: Path) -> None:
+    whole = tiny(seeds=[0])
+    left_out = whole.algorithms[-1].label
+    run_experiment(whole.with_limits(without=left_out), tmp_path, "first")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("seed-0/done.json")}
+    assert len(before) == len(whole.algorithms) - 1
+    run_experiment(whole, tmp_path, "second")
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert Folder(tmp_path).log(left_out, 0).done
+    changed = whole.with_settings(left_out, {"outer_lr": 0.123})
+    with pytest.raises(UserError, match="another algorithms"):
+        run_experiment(changed, tmp_path, "third")
+
+
 def test_two_experiments_cannot_share_a_folder(finished: Folder) -> None:
     before = (finished.path / "experiment.toml").read_text()
     with pytest.raises(UserError, match="another budget: choose another folder"):

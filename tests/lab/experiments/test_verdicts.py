@@ -342,3 +342,13 @@ def test_an_experiment_that_was_not_run_has_no_row_and_keeps_its_share_of_the_er
     runs = evidence(x=falling(1.0))
     (alone,) = figure.judge({"a": runs})
     assert alone == figure.judge({"a": runs, "b": runs})[0]
+
+
+def test_a_comparison_with_a_run_that_was_left_out_confirms_nothing() -> None:
+    def flat(height: float) -> Callable[[int], History]:
+        return lambda seed: [line | {"test_accuracy": height + seed / 1000} for line in
+                             falling(1.0)(seed)]  # fmt: skip
+
+    claim = EndsAbove(("good",), ("bad", "absent"))
+    assert judged(claim, evidence(good=flat(0.9), bad=flat(0.1))) is Verdict.UNDECIDED
+    assert judged(claim, evidence(good=flat(0.1), bad=flat(0.9))) is Verdict.CONTRADICTED
