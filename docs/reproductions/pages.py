@@ -131,9 +131,9 @@ with the cost of settling it.
   stocBiO ends lowest at p = 0.4. That stocBiO's lead is larger at smaller p is contradicted within
   this budget: it grows with p against each of the three. What comes later is not seen.
 - [How the settings of Figures 5 and 6 were found](tuning.md), and how hard that was.
-- **Figures 2 and 3** were run for 30 CPU seconds a run with 4 tasks a step, on FC100 alone: about 1 %
-  of the paper's tasks. They say who is ahead at the beginning; the fall of ANIL that Figure 3 shows
-  comes later than any of this. [Older runs](few-shot.md) say something of costs and settings.
+- **Figures 2 and 3** were run for 30 CPU seconds a run with 4 tasks a step, on FC100 alone: about
+  1 % of the paper's tasks. They say who is ahead at the beginning; the fall of ANIL that Figure 3
+  shows comes later than any of this. [Older runs](few-shot.md) say something of costs and settings.
 - Raw results: `results/`, a file for each command, with commit, machine, load and settings
   inside. `make docs` makes this page from them, and `make check` compares.
 """
