@@ -88,14 +88,14 @@ def test_a_singular_system_is_told_unless_the_right_side_is_in_its_range(inside)
     assert curvature.is_unsolvable(b) is not inside
 
 
-@pytest.mark.parametrize("start", [None, 1.0])
+@pytest.mark.parametrize("start", [None, 1.0, 1e25])  # the last along the flat direction
 def test_what_rounding_leaves_along_flat_directions_is_not_divided_by_rounding(start):
     """The right side of 1e-9 has an error of 1e-17 outside the range of H."""
     values, U = torch.linalg.eigh(spd(8, 10.0))
     values[0] = 0
     H = (U * values) @ U.T
     b = 1e-9 * H @ torch.linspace(-1, 2, 8).double() + 1e-17 * U[:, 0]
-    v0 = None if start is None else start * 1e-9 * H @ torch.ones(8).double()
+    v0 = None if start is None else start * 1e-9 * (H @ torch.ones(8).double() + U[:, 0])
     curvature = Curvature()
     assert curvature.learn(MatrixHessian(H), b)
     found = SettledCG(1e-9, 1000, curvature).solve(MatrixHessian(H), b, v0)

@@ -84,6 +84,13 @@ class Curvature:
         """Whether H, when it was built, had directions without curvature."""
         return self._flats > 0
 
+    def start(self, v0: Tensor | None) -> Tensor | None:
+        """Where to start from: where H is flat, an earlier solution may be rounding, of any size.
+
+        From zero a solve takes few steps, as H is known.
+        """
+        return None if self.knows_flats else v0
+
     @property
     def _flats(self) -> int:
         """How many of the factor's columns, which are the first, belong to flat directions."""

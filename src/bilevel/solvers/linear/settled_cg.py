@@ -60,11 +60,12 @@ class SettledCG(LinearSolver):
         return Cost(hv=None)
 
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
-        found, near = self._run(hessian, b, v0), self.preconditioner
+        near = self.preconditioner
         if not isinstance(near, Curvature):
-            return found
+            return self._run(hessian, b, v0)
+        found = self._run(hessian, b, near.start(v0))
         if found.status is LinearStatus.NEGATIVE_CURVATURE and near.learn(hessian, b):
-            found = self._run(hessian, b, v0)
+            found = self._run(hessian, b, near.start(v0))
         if near.is_unsolvable(b):
             flat = found.status is LinearStatus.CONVERGED
             return replace(found, status=LinearStatus.NEGATIVE_CURVATURE) if flat else found
