@@ -17,9 +17,10 @@ Function = Callable[..., Any]
 # Without Python's lock, and with infinity for 1/0 as in numpy: no exceptions to compile.
 # Sums in the order in which they are written, said here since what calls it would else decide: that
 # undoes the rounding by which `exponential` works.
-OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": False}
-# Not cached by themselves: what a kernel calls is kept as a part of it.
-inner = njit(**OPTIONS)  # what kernels call
+# Nobody calls a kernel from C.
+OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": False, "no_cfunc_wrapper": True}
+# Not cached by themselves: what a kernel calls is kept as a part of it. Nor called from Python.
+inner = njit(no_cpython_wrapper=True, **OPTIONS)  # what kernels call
 
 
 def compiled(function: Function, **options: Any) -> Any:

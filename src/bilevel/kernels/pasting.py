@@ -12,6 +12,7 @@ import ast
 import functools
 import inspect
 import textwrap
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -107,6 +108,10 @@ class Paster:
         return name
 
 
+def _set(target: ast.expr, value: ast.expr) -> ast.stmt:
+    return ast.Assign([target], value, lineno=0)
+
+
 class _Frame:
     """One function in one place."""
 
@@ -115,8 +120,11 @@ class _Frame:
     ) -> None:
         self._paster, self._function, self._definition = paster, function, definition
         names = [node for node in ast.walk(definition) if isinstance(node, ast.Name)]
-        stored = sorted({node.id for node in names if isinstance(node.ctx, ast.Store)})
+        stored = Counter(node.id for node in names if isinstance(node.ctx, ast.Store))
         self._names: dict[str, ast.expr] = {name: ast.Name(paster.fresh(name)) for name in stored}
+        self._once = {name for name, count in stored.items() if count == 1}
+        self._own = {entry.id for entry in self._names.values() if isinstance(entry, ast.Name)}
+        self._depth = 0
         self._out: list[ast.stmt] = []
         for entry, value in zip(definition.args.args, given, strict=True):
             # An argument that has a name needs no second one, unless the function gives it another.
@@ -124,7 +132,7 @@ class _Frame:
                 self._names[entry.arg] = value
             else:
                 self._names[entry.arg] = ast.Name(paster.fresh(entry.arg))
-                self._assign(self._names[entry.arg], value)
+                self._out.append(_set(self._names[entry.arg], value))
 
     def paste(self) -> tuple[list[ast.stmt], ast.expr]:
         """The statements, and the value."""
@@ -137,10 +145,10 @@ class _Frame:
         return self._out, value
 
     def _block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
-        before, self._out = self._out, []
+        before, self._out, self._depth = self._out, [], self._depth + 1
         for statement in statements:
             self._statement(statement)
-        made, self._out = self._out, before
+        made, self._out, self._depth = self._out, before, self._depth - 1
         return made or [ast.Pass()]
 
     def _statement(self, node: ast.stmt) -> None:
@@ -151,11 +159,10 @@ class _Frame:
         elif isinstance(node, ast.Assign):
             value = self._expression(node.value)
             for target in node.targets:
-                self._assign(self._expression(target), value)
+                self._assign(target, value, node.value)
         elif isinstance(node, ast.AugAssign):
             value = self._expression(node.value)
-            target: Any = self._expression(node.target)
-            self._out.append(ast.AugAssign(target, node.op, value))
+            self._out.append(ast.AugAssign(self._expression(node.target), node.op, value))
         elif isinstance(node, ast.For):
             over, target = self._expression(node.iter), self._expression(node.target)
             self._out.append(ast.For(target, over, self._block(node.body), [], lineno=0))
@@ -164,16 +171,27 @@ class _Frame:
             orelse = self._block(node.orelse) if node.orelse else []
             self._out.append(ast.If(test, self._block(node.body), orelse))
 
-    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+    def _assign(self, target: ast.expr, value: ast.expr, said: ast.expr) -> None:
+        """Of the function's own text: the target, and what is said to be its value."""
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            pairs = list(zip(target.elts, value.elts, strict=True))
-            new = {ast.unparse(t) for t, v in pairs if ast.unparse(t) != ast.unparse(v)}
-            if not any(isinstance(n, ast.Name) and n.id in new for n in ast.walk(value)):
-                for one, its in pairs:
-                    self._assign(one, its)
+            new, old = (
+                {n.id for n in ast.walk(t) if isinstance(n, ast.Name)} for t in (target, said)
+            )
+            # One after the other, if none of them is needed after it was set.
+            if not isinstance(said, ast.Tuple) or not new & old:
+                each = said.elts if isinstance(said, ast.Tuple) else [said] * len(value.elts)
+                for parts in zip(target.elts, value.elts, each, strict=True):
+                    self._assign(*parts)
                 return
-        if ast.unparse(target) != ast.unparse(value):
-            self._out.append(ast.Assign([target], value, lineno=0))
+        # What has a name needs no second one, if neither can be set again while this one is used.
+        match target, value:
+            case ast.Name(one), ast.Name(two) if one in self._once and two not in self._own:
+                if self._depth == 0:
+                    self._names[one] = value
+                    return
+        to = self._expression(target)
+        if ast.unparse(to) != ast.unparse(value):
+            self._out.append(_set(to, value))
 
     def _expression(self, node: Any, sure: bool = True) -> Any:
         """In the names of the whole; calls that are surely made go before the statement."""
@@ -211,7 +229,7 @@ class _Frame:
     def _call(self, node: ast.Call, name: str, sure: bool) -> ast.expr:
         paster = self._paster
         given = [self._expression(argument, sure) for argument in node.args]
-        value = paster if name in self._names else paster.find(self._function, name)
+        value: Any = paster if name in self._names else paster.find(self._function, name)
         if value is paster.kind and not paster.whole:
             paster.whole = paster.fresh("oracle")
             self._names["oracle"] = ast.Name(paster.whole)

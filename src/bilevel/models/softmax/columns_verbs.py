@@ -85,7 +85,9 @@ def _errors(X: Any, b: Any, weights: Any, p: Any, y: Any, rows: Any, g: Any) -> 
         some = rows[a : a + BLOCK]
         push(X, some, p.W, P, classes)
         for t in range(len(some)):
-            s = scale if weights is None else scale * weight(p, weights, some[t])
+            s = scale
+            if weights is not None:
+                s *= weight(p, weights, some[t])
             store(P, t, s * _predicted(P, t, classes), classes)
             P[t, b[some[t]]] -= s
         pull(X, some, P, p.G, classes)
@@ -120,13 +122,13 @@ def _hessian(p: Any, x: Any, y: Any, v: Any, rows: Any, Hv: Any) -> None:
 
 def _cross(p: Any, x: Any, y: Any, v: Any, rows: Any, Jv: Any) -> None:
     clear(Jv)
-    if p.logits == 0:  # the rows do not depend on x
-        return
     classes, P, U, one = of_sizes(p.sizes), p.P, p.U, y.dtype.type(1)
     scale = one / y.dtype.type(len(rows))
-    _laid_out(y, p.W, p.G, classes)
-    _laid_out(v, p.V, p.H, classes)
-    for a in range(0, len(rows), BLOCK):
+    if p.logits > 0:
+        _laid_out(y, p.W, p.G, classes)
+        _laid_out(v, p.V, p.H, classes)
+    # Where x weighs no rows, they do not depend on it.
+    for a in range(0, len(rows) if p.logits > 0 else 0, BLOCK):
         some = rows[a : a + BLOCK]
         push(p.X, some, p.W, P, classes)
         push(p.X, some, p.V, U, classes)

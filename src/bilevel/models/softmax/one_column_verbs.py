@@ -73,13 +73,11 @@ def _inner(p: Any, x: Any, y: Any, v: Any, rows: Any, g: Any, Hv: Any, Jv: Any) 
             if p.loss == 0:
                 predicted = one / (one + np.exp(-t[k]))
                 second = predicted * (one - predicted)
-            t[k] = scale * (predicted - p.b[some[k]])
+            s, of_loss = weight(p, x, some[k]), scale * (predicted - p.b[some[k]])
             if p.logits > 0:
-                s = weight(p, x, some[k])
-                Jv[some[k]] += s * (one - s) * t[k] * u[k]
-            u[k] *= scale * second
-        _weigh(p, x, some, t)
-        _weigh(p, x, some, u)
+                Jv[some[k]] += s * (one - s) * of_loss * u[k]
+            t[k] = s * of_loss
+            u[k] *= s * scale * second
         pull_both(p.X, some, t, u, g, Hv)
 
 
@@ -107,10 +105,9 @@ def _hessian(p: Any, x: Any, y: Any, v: Any, rows: Any, Hv: Any) -> None:
 
 def _cross(p: Any, x: Any, y: Any, v: Any, rows: Any, Jv: Any) -> None:
     clear(Jv)
-    if p.logits == 0:  # the rows do not depend on x
-        return
     t, u, scale = p.t, p.u, y.dtype.type(1) / y.dtype.type(len(rows))
-    for a in range(0, len(rows), BLOCK):
+    # Where x weighs no rows, they do not depend on it.
+    for a in range(0, len(rows) if p.logits > 0 else 0, BLOCK):
         some = rows[a : a + BLOCK]
         push_both(p.X, some, y, v, t, u)
         _slopes(p.b, p.loss, some, t, scale)
