@@ -192,16 +192,15 @@ def leaks(frame: pd.DataFrame, columns: list[Column], labels: Array) -> list[str
     looked_at = [c for c in columns if c.kind in (Kind.NUMBER, Kind.CATEGORY)][:_MOST]
     return [
         f"column {quoted(column.name)} alone determines nearly every label: if it was made from "
-        "the label, "
-        "no wrong label can be found. Leave it out with --ignore."
+        "the label, no wrong label can be found. Leave it out with --ignore."
         for column in looked_at
         if _determines(part[column.name], codes)
     ]
 
 
 def _determines(values: pd.Series, codes: Array) -> bool:
-    numbers = values if pd.api.types.is_numeric_dtype(values.dtype) else pd.factorize(values)[0]
-    X = pd.to_numeric(pd.Series(numbers), errors="coerce").fillna(-1).to_numpy(float)[:, None]
-    X = np.clip(X, -1e30, 1e30)
+    numeric = pd.api.types.is_numeric_dtype(values.dtype)
+    numbers = values.to_numpy(float, na_value=np.nan) if numeric else pd.factorize(values)[0]
+    X = np.nan_to_num(numbers, nan=-1.0).clip(-1e30, 1e30)[:, None]
     tree = DecisionTreeClassifier(max_leaf_nodes=max(2 * (int(codes.max()) + 1), 2), random_state=0)
     return bool(tree.fit(X, codes).score(X, codes) > _SURE)

@@ -21,7 +21,7 @@ _NORMAL = 1.645  # 90 %
 # Without trusted rows: what 9 of 10 settings of the development tables kept to
 # (docs/benchmarks/tables.md).
 _FACTOR, _OFFSET = 1.6, 0.04
-_SUREST, _BEYOND = 0.75, 0.03  # the surest quarter of each class; rows beyond their disagreement
+_SUREST, _BEYOND = 0.75, 0.02  # the surest quarter of each class; rows beyond their disagreement
 _PRECISE = 0.4  # of the flags, at least, should be wrong
 _PRIOR = 10  # checked rows that the model's own opinion of its flags is worth
 FEW = 50  # trusted rows below which a pool may lose a class
@@ -58,7 +58,7 @@ def most_by_sure_rows(probabilities: Array, given: Array) -> float:
 
     >>> easy = np.array([[0.9, 0.1]] * 50 + [[0.1, 0.9]] * 50)
     >>> most_by_sure_rows(easy, np.arange(100) // 50)
-    3.0
+    2.0
     """
     best, sure = probabilities.argmax(1), probabilities.max(1)
     surest = np.zeros(len(given), bool)

@@ -140,6 +140,8 @@ def find_wrong_labels(
     if audit and audit[0] >= counting.ENOUGH:
         count = counting.by_audit(*audit, len(doubtful), count[1])
     flags, precise = counting.held_back(flags, by_pool, doubts[doubtful], doubts[known])
+    if precise is None:  # what is flagged may be wrong
+        count = *count[:2], max(count[2], flags)
     return Findings(
         classes=classes,
         columns=columns,

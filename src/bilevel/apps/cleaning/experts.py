@@ -119,21 +119,13 @@ class Forest:
         """The trees of a fitted forest, which numbers its nodes depth first."""
         roots = np.cumsum([0, *(tree.node_count for tree in trees[:-1])])
         right = [tree.children_right + root for tree, root in zip(trees, roots, strict=True)]
+        feature = [np.where(t.children_left < 0, -1, t.feature) for t in trees]
         threshold = np.concatenate([tree.threshold for tree in trees])
-        single = threshold.astype(
-            np.float32
-        )  # rounded down, since features are single numbers, too
+        single = threshold.astype(np.float32)  # rounded down: features are single numbers, too
         single = np.where(single > threshold, np.nextafter(single, np.float32(-np.inf)), single)
-        return Forest(
-            np.concatenate([np.where(t.children_left < 0, -1, t.feature) for t in trees]).astype(
-                np.int32
-            ),
-            single,
-            np.concatenate(right).astype(np.int32),
-            np.concatenate([tree.value[:, :, 0] for tree in trees]).astype(np.float16),
-            roots,
-            shares,
-        )
+        value = np.concatenate([tree.value[:, :, 0] for tree in trees]).astype(np.float16)
+        nodes, after = (np.concatenate(part).astype(np.int32) for part in (feature, right))
+        return Forest(nodes, single, after, value, roots, shares)
 
 
 def both_classes(scores: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,8 +117,8 @@ class Categories:
         return Features(columns, 0.7 * columns, columns)
 
 
-def _words(values: pd.Series) -> pd.Series:
-    return values.astype(object).where(values.notna(), _MISSING).astype(str)
+def _words(values: pd.Series, missing: str = _MISSING) -> pd.Series:
+    return values.astype(object).where(values.notna(), missing).astype(str)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,8 @@ class Texts:
         empty = Texts(names, [], [], np.zeros(0), np.zeros(0), np.zeros((0, 0)))
         if not names:
             return empty
-        rows, known = _joined(frame, names), []
+        rows = _joined(frame, names)
+        known: list[Any] = []
         for options in (_WORDS, _CHARACTERS):
             try:
                 made = TfidfVectorizer(max_features=_TERMS, **options).fit(rows)
@@ -149,7 +150,7 @@ class Texts:
         bag = found.bag(rows)
         size = min(_TEXT_DIRECTIONS, bag.shape[1] - 1, bag.shape[0] - 1)
         directions = _leading(bag, size, seed) if size > 0 else np.zeros((0, bag.shape[1]))
-        return Texts(names, known[0], known[2], known[1], known[3], directions)
+        return replace(found, directions=directions)
 
     def bag(self, rows: list[str]) -> Any:
         """TF-IDF, as a sparse matrix of rows of length about 1."""
@@ -178,10 +179,7 @@ class Texts:
 
 
 def _joined(frame: pd.DataFrame, names: list[Any]) -> list[str]:
-    parts = [
-        frame[name].astype(object).where(frame[name].notna(), "").astype(str) for name in names
-    ]
-    return [" ".join(row) for row in zip(*parts, strict=True)]
+    return [" ".join(row) for row in zip(*(_words(frame[n], "") for n in names), strict=True)]
 
 
 def _leading(matrix: Any, size: int, seed: int) -> Array:
@@ -211,8 +209,7 @@ class Encoder:
         linear = found._joined(frame)[0]
         if linear.shape[1] <= _DIRECTIONS:
             return found
-        size = min(_DIRECTIONS, len(frame) - 1)
-        return Encoder(*parts, found.texts, _leading(linear, size, seed))
+        return replace(found, directions=_leading(linear, min(_DIRECTIONS, len(frame) - 1), seed))
 
     @property
     def columns(self) -> list[Any]:
@@ -222,13 +219,9 @@ class Encoder:
 
     def _joined(self, frame: pd.DataFrame) -> tuple[Any, Array, Array]:
         parts = [part.transform(frame) for part in (self.numbers, self.categories, self.texts)]
-        wide = sp.issparse(parts[2].linear)
-        linear = (
-            sp.hstack([p.linear for p in parts]).tocsr()
-            if wide
-            else np.hstack([p.linear for p in parts])
-        )
-        return linear, np.hstack([p.kernel for p in parts]), np.hstack([p.tree for p in parts])
+        linear, kernel, tree = zip(*parts, strict=True)
+        joined = sp.hstack(linear).tocsr() if sp.issparse(linear[2]) else np.hstack(linear)
+        return joined, np.hstack(kernel), np.hstack(tree)
 
     def transform(self, frame: pd.DataFrame) -> Features:
         linear, kernel, tree = self._joined(frame)

@@ -23,8 +23,16 @@ from bilevel.errors import UserError, listed, short
 _KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
-        *(Model, NumberModel, Encoder, Numbers, Categories, Texts),
-        *(Softmax, Ridge, Forest, Pool),
+        Model,
+        NumberModel,
+        Pool,
+        Softmax,
+        Ridge,
+        Forest,
+        Encoder,
+        Numbers,
+        Categories,
+        Texts,
     )
 }
 _TREE, _FORMAT = "tree", 1
@@ -43,12 +51,11 @@ def _packed(value: Any, arrays: dict[str, Array]) -> Any:
     if is_dataclass(value):
         parts = {f.name: _packed(getattr(value, f.name), arrays) for f in fields(value)}
         return {"kind": type(value).__name__, "parts": parts}
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        name = f"array-{len(arrays)}"
-        arrays[name] = value
-        return {"array": name}
     if isinstance(value, np.ndarray):
-        return {"words": value.tolist()}
+        if value.dtype == object:
+            return {"words": value.tolist()}
+        arrays[name := f"array-{len(arrays)}"] = value
+        return {"array": name}
     if isinstance(value, list):
         return [_packed(item, arrays) for item in value]
     return value
@@ -96,9 +103,7 @@ def _unpacked(value: Any, arrays: dict[str, Array]) -> Any:
 
 def _check(model: Any) -> None:
     """That it is whole, and that no tree goes in circles."""
-    if not isinstance(model, (Model, NumberModel)):
-        raise ValueError("parts are missing")
-    weights = model.pool.weights if isinstance(model, Model) else model.weights
+    weights = model.weights if isinstance(model, NumberModel) else model.pool.weights
     if len(weights) != len(model.experts):
         raise ValueError("parts are missing")
     for forest in (expert for expert in model.experts if isinstance(expert, Forest)):

@@ -29,6 +29,7 @@ _LEAN = -2.0
 _CAP = 0.95
 _MOST = 20_000  # rows that are enough to learn a few hundred parameters from
 _STEPS = 80
+_STRENGTH = {"a": 5.0, "c": 2.0, "u": 0.1, "slope": 1.0, "level": 5.0, "lean": 0.5}  # of priors
 
 
 @dataclass(frozen=True)
@@ -134,9 +135,8 @@ class Likelihood:
         self._close = ((close - close.mean()) / (close.std() + 1e-6))[:, None] * terms.hard_rows
         self._is_label = np.eye(classes, dtype=bool)[evidence.given]
         of_given = first[np.arange(rows), evidence.given][:, None]
-        self._rival = np.where(
-            self._is_label, 0, np.minimum(of_given / np.maximum(1 - first, 1e-3), 1)
-        )
+        rival = np.minimum(of_given / np.maximum(1 - first, 1e-3), 1)
+        self._rival = np.where(self._is_label, 0, rival)
         self._shapes = {"a": (experts,), "b": (classes,), "c": (classes,), "u": (classes, classes)}
         self._shapes |= {"slope": (), "level": (), "lean": ()}
 
@@ -215,15 +215,7 @@ class Likelihood:
         a = _softplus(p["a"]) - self._share
         apart = {"a": a, "b": p["b"], "c": p["c"], "u": u}
         apart |= {"slope": p["slope"], "level": p["level"] - _RATE, "lean": p["lean"] - _LEAN}
-        strength = {
-            "a": 5.0,
-            "b": self._terms.bias,
-            "c": 2.0,
-            "u": 0.1,
-            "slope": 1.0,
-            "level": 5.0,
-            "lean": 0.5,
-        }
+        strength = {"b": self._terms.bias, **_STRENGTH}
         value = sum(strength[name] * (d**2).sum() for name, d in apart.items())
         gradient = {name: 2 * strength[name] * d for name, d in apart.items()}
         gradient["a"] = gradient["a"] * expit(p["a"])

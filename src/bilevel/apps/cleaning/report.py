@@ -54,7 +54,7 @@ def cell(value: Any, long: int = _LONG) -> str:
     return text if len(text) <= long else text[: long - 1] + "…"
 
 
-def most_suspicious(prepared: Prepared, found: Found, most: int) -> list[int]:
+def most_suspicious(found: Found, most: int) -> list[int]:
     """The places of the flagged rows, the worst first."""
     order = np.argsort(-found.wrong, kind="stable")
     return [int(i) for i in order[found.flagged[order]][:most]]
@@ -62,21 +62,22 @@ def most_suspicious(prepared: Prepared, found: Found, most: int) -> list[int]:
 
 def _suspicious(prepared: Prepared, found: Found) -> Table:
     names = shown_columns(prepared, _COLUMNS)
+    flagged = most_suspicious(found, _SHOWN)
+    cells = prepared.file.written[names].iloc[flagged].to_numpy(object)
     rows: list[list[str | float]] = [
         [
             i + 1,
             cell(prepared.labels[i]),
             cell(found.likely[i]),
             float(found.wrong[i]),
-            *(cell(prepared.file.written[name].iloc[i]) for name in names),
+            *map(cell, row),
         ]
-        for i in most_suspicious(prepared, found, _SHOWN)
+        for i, row in zip(flagged, cells, strict=True)
     ]
     one = noun(found)[:-1]
     heads = ["row", one, f"likely {one}", "suspicion", *map(cell, names)]
-    return Table(
-        f"The {len(rows)} flagged rows with the least likely {one}s", heads, rows, _MEANING
-    )
+    title = f"The {len(rows)} flagged rows with the least likely {one}s"
+    return Table(title, heads, rows, _MEANING)
 
 
 def _histogram(found: Found) -> Table:

@@ -77,7 +77,7 @@ def _picked(prepared: Prepared, found: Found) -> list[int]:
 
 
 def _rows(prepared: Prepared, found: Found) -> list[dict[str, Any]]:
-    picked, flagged = _picked(prepared, found), most_suspicious(prepared, found, _ROWS)
+    picked, flagged = _picked(prepared, found), most_suspicious(found, _ROWS)
     places = sorted({*picked, *flagged}, key=lambda i: (-found.wrong[i], i))
     cells = prepared.file.written.drop(columns=prepared.request.label).iloc[places]
     texts = [[cell(value, _LONG) for value in row] for row in cells.to_numpy(object)]

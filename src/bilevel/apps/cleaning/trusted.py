@@ -192,9 +192,8 @@ def _joined(doubtful: _Part, checked: _Part, paths: tuple[Path, Path], ignore: s
     mine, there = set(features) - ignore, set(theirs) - ignore
     if lacking := sorted(mine - there):
         raise UserError(
-            f"{other} lacks columns of {path}: {listed(lacking)}; add them, or use "
-            "--ignore "
-            "for those that do not matter"
+            f"{other} lacks columns of {path}: {listed(lacking)}; add them, or use --ignore for "
+            "those that do not matter"
         )
     classes = set(labels.dropna())
     right = right.map(lambda name: name if name in classes else _respelled(name, classes))
