@@ -17,6 +17,7 @@ from bilevel import (
 from bilevel.apps import cleaning, few_shot, penalties
 from bilevel.durable import interruption
 from bilevel.hypergradients import AID, ITD, ValueFunction
+from bilevel.lab.bench.own import Compared, compare
 from bilevel.models.quadratic import quadratic_problem
 from bilevel.models.softmax.form import PerClass, PerFeature, PerWeight, Ridge, SigmoidWeights
 from bilevel.models.softmax.one_column import logistic_problem, regression_problem
@@ -51,6 +52,7 @@ __all__ = [
     "BatchSizes",
     "Blocks",
     "Certificate",
+    "Compared",
     "Counts",
     "HistoryRecord",
     "Hypergradient",
@@ -78,6 +80,7 @@ __all__ = [
     "check_hypergradient",
     "chosen",
     "cleaning",
+    "compare",
     "datasets",
     "evaluation_mode",
     "few_shot",

@@ -1,5 +1,9 @@
 """How long work tells of its progress."""
 
+from __future__ import annotations
+
+import sys
+import time
 from collections.abc import Callable
 
 Notify = Callable[[str, float, int], None]  # what goes on, how many parts are done, of how many
@@ -7,3 +11,17 @@ Notify = Callable[[str, float, int], None]  # what goes on, how many parts are d
 
 def silent(what: str, done: float, total: int) -> None:
     """Tell nobody."""
+
+
+def line_in_terminal() -> Notify:
+    """One line on stderr that is written over, if that is a terminal."""
+    began = time.monotonic()
+
+    def tell(what: str, done: float, total: int) -> None:
+        spent = time.monotonic() - began
+        left = f", about {spent * (total - done) / done:.0f} s left" if 0 < done < total else ""
+        end = "\n" if done == total else ""
+        text = f"\r{what}: {done:g} of {total} runs, {spent:.0f} s{left}"
+        print(f"{text}\033[K", end=end, file=sys.stderr, flush=True)
+
+    return tell if sys.stderr.isatty() else silent

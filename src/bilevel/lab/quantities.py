@@ -62,6 +62,8 @@ METRICS = (
     Metric("train_accuracy", "Train accuracy", "high", "linear"),
     ACCURACY,
     Metric("detection_auc", "AUC of the wrong labels", "high", "linear", headline=True),
+    Metric("value", "Φ(x)", "low", "log if wide", headline=True),
+    Metric("outer_value", "f(x, y) at the run's own y", "low", "log if wide"),
     Metric("gap", "Φ(x) − Φ*", "low", "log", headline=True),
     Metric("squared_gradient", "‖∇Φ(x)‖²", "low", "log", headline=True),
     Metric("validation_error", "Validation error", "low", "linear", headline=True),

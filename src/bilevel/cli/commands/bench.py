@@ -51,6 +51,7 @@ def bench(
     from bilevel.lab.bench.job import Bench, run
     from bilevel.lab.bench.page import lines, table, write_page
     from bilevel.lab.text_table import aligned
+    from bilevel.report.blocks import Code
 
     if list_:
         typer.echo("\n".join(benchmarks()))
@@ -67,5 +68,5 @@ def bench(
     found = table(what, curves, place)
     text = aligned(lines(found))
     write_text(place / "table.md", f"{found.caption}\n\n{text}\n\n{found.note}\n")
-    write_page(place / "report.html", what, curves, found, typed())
+    write_page(place / "report.html", what, curves, found, Code("The command", typed()))
     typer.echo(f"{found.caption}\n\n{text}\n\nreport: {place / 'report.html'}")

@@ -54,10 +54,12 @@ def init(
 
     - **network**: a network trained on noisy rows, which another network weighs;
 
-    - **comparison**: methods against each other, as a TOML file for `bilevel run`.
+    - **comparison**: methods against each other, as a TOML file for `bilevel run`; with
+    `-o comparison.py`, a program for a problem of your own.
     """
-    source = next(TEMPLATES.glob(f"{kind}.*"))
-    suffix = source.suffixes[0]
+    kinds = {file.suffixes[0]: file for file in sorted(TEMPLATES.glob(f"{kind}.*"), reverse=True)}
+    suffix = output.suffix if output is not None and output.suffix in kinds else next(iter(kinds))
+    source = kinds[suffix]
     file = output or Path(f"{kind}{suffix}")
     if file.exists() and not force:
         raise UserError(f"{file} exists already: name another file with -o, or give --force")

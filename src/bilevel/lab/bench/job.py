@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from bilevel.algorithms import Algorithm
+from bilevel.algorithms import Algorithm, State
 from bilevel.datasets.field_problems import Benchmark, benchmark
 from bilevel.durable.files import write_text
 from bilevel.durable.folders import check_folder
@@ -30,7 +32,7 @@ from bilevel.runs.status import Status
 from bilevel.runs.verify import look
 
 _PLAN, FIRST_USE = "bench.json", "first-use.json"
-_LOOKS = 9  # evaluations of a run, each at twice the seconds of the one before
+_RANGE = 256  # between the first and the last evaluation of a run
 _NEVER = 10**9
 _WARM = 25  # steps that compile what a method needs; from 20 on they are a stretch
 
@@ -40,25 +42,73 @@ class Bench:
     """What is compared.
 
     Args:
-        problem: one of `bilevel.datasets.benchmarks()`.
-        methods: names of `bilevel.algorithms`, perhaps with ":published".
-        seconds: of the processor, for each run, without evaluation and compilation.
+        problem: one of `bilevel.datasets.benchmarks()`, or a problem with what it is judged by.
+        methods: names of `bilevel.algorithms`, perhaps with ":published"; or methods by label.
+        seconds: of the processor, for each run, without evaluation and compilation; None for no
+            limit.
         seeds: how many, from 0.
+        steps: the most outer steps of a run.
+        looks: evaluations of a run, at equal ratios of seconds (or of steps, if only these are
+            limited).
+        metrics: more to be measured, as functions of x and y.
+        check: given the folder, raises if what it holds belongs to something else.
     """
 
-    problem: str
-    methods: tuple[str, ...]
-    seconds: float
+    problem: str | Benchmark
+    methods: Sequence[str] | Mapping[str, Algorithm]
+    seconds: float | None
     seeds: int
+    steps: int = _NEVER
+    looks: int = 9
+    metrics: Mapping[str, Callable[[Any, Any], float]] = field(default_factory=dict)
+    check: Callable[[Path], None] = lambda folder: None
 
     @cached_property
     def stated(self) -> Benchmark:
-        return benchmark(self.problem)
+        return benchmark(self.problem) if isinstance(self.problem, str) else self.problem
 
     @property
-    def times(self) -> list[float]:
-        """When a run is evaluated."""
-        return [self.seconds * 2.0 ** (i - _LOOKS + 1) for i in range(_LOOKS)]
+    def is_own(self) -> bool:
+        return not isinstance(self.problem, str)
+
+    @cached_property
+    def is_solvable(self) -> bool:
+        """Whether an accurate look at the start finds a hypergradient."""
+        problem = self.stated.problem
+        with problem.untouched(0):
+            seen = look(make(problem), problem.x0, problem.y0, 1e-8, norm)
+        return math.isfinite(seen.norm)
+
+    @property
+    def name(self) -> str:
+        return self.problem if isinstance(self.problem, str) else self.problem.name
+
+    @cached_property
+    def made(self) -> dict[str, Algorithm]:
+        if isinstance(self.methods, Mapping):
+            return dict(self.methods)
+        return {name: method(self.name, name) for name in self.methods}
+
+    @property
+    def limits(self) -> list[tuple[int, float | None]]:
+        """The steps and seconds up to which a run goes before it is evaluated."""
+        parts = [_RANGE ** (i / (self.looks - 1) - 1) for i in range(self.looks)]
+        if self.seconds is None:
+            return [(k, None) for k in sorted({max(1, round(self.steps * p)) for p in parts})]
+        return [(self.steps, self.seconds * part) for part in parts]
+
+    @property
+    def budget(self) -> str:
+        """In words."""
+        seconds = "" if self.seconds is None else f"{self.seconds:g} s of the processor"
+        steps = "" if self.steps == _NEVER else f"{self.steps:,} steps"
+        return " or ".join(filter(None, (seconds, steps)))
+
+    @property
+    def same(self) -> dict[str, Any]:
+        """What two benches in one folder have in common."""
+        steps = {} if self.steps == _NEVER else {"steps": self.steps}
+        return {"problem": self.name, "seconds": self.seconds, **steps}
 
 
 def run(bench: Bench, folder: Path, notify: Notify) -> dict[str, list[Curve]]:
@@ -67,55 +117,83 @@ def run(bench: Bench, folder: Path, notify: Notify) -> dict[str, list[Curve]]:
     Raises:
         UserError: a method or the problem is unknown, or the folder holds another bench.
     """
-    made = {name: method(bench.problem, name) for name in bench.methods}
-    pairs = [(name, seed) for name in made for seed in range(bench.seeds)]
-    logs = {(m, s): RunLog(folder / "runs" / m / f"seed-{s}") for m, s in pairs}
+    pairs = [(label, seed) for label in bench.made for seed in range(bench.seeds)]
+    logs = {(m, s): RunLog(folder / "runs" / _file_name(m) / f"seed-{s}") for m, s in pairs}
+    warm: set[str] = set()
     with _opened(bench, folder):
-        for done, ((name, seed), log) in enumerate(logs.items()):
-            notify(f"{name}, seed {seed}", done, len(logs))
+        for done, ((label, seed), log) in enumerate(logs.items()):
+            notify(f"{label}, seed {seed}", done, len(logs))
             if not log.done:
-                _one(bench, made[name], seed, log, folder / FIRST_USE, name)
+                if label not in warm:
+                    _warm(bench, label, folder / FIRST_USE)
+                    warm.add(label)
+                _one(bench, bench.made[label], seed, log)
     notify("done", len(logs), len(logs))
-    return {name: [logs[name, s].curve() for s in range(bench.seeds)] for name in made}
+    return {
+        label: [replace(logs[label, s].curve(), label=label) for s in range(bench.seeds)]
+        for label in bench.made
+    }
 
 
-def _one(
-    bench: Bench, algorithm: Algorithm, seed: int, log: RunLog, first: Path, name: str
-) -> None:
-    problem, began = bench.stated.problem, log.begin()
-    # Apart from the clock of the run: what is compiled is kept on disk, and costs once.
-    start = time.process_time()
-    minimize(problem, algorithm, steps=_WARM, evaluate_every=_WARM)
-    if seed == 0 and began.past is None:
-        known = read_json(first, dict) if first.exists() else {}
-        write_text(first, json.dumps({**known, name: time.process_time() - start}, indent=2) + "\n")
-    past = began.past
+def _file_name(label: str) -> str:
+    return quote(label, safe=" ()=,+:").replace("..", "%2E.") or "%"
+
+
+def _warm(bench: Bench, label: str, first: Path) -> None:
+    """Apart from the clock of the runs: what is compiled is kept on disk, and costs once."""
+    start, few = time.process_time(), min(_WARM, bench.steps)
+    minimize(
+        bench.stated.problem,
+        bench.made[label],
+        steps=few,
+        seconds=bench.seconds,
+        evaluate_every=few,
+        clock=time.process_time,
+    )
+    known = read_json(first, dict) if first.exists() else {}
+    if label not in known:
+        known[label] = time.process_time() - start
+        write_text(first, json.dumps(known, indent=2) + "\n")
+
+
+def _one(bench: Bench, algorithm: Algorithm, seed: int, log: RunLog) -> None:
+    problem, past = bench.stated.problem, log.begin().past
     if past is None:
-        log.append({"step": 0, "seconds": 0.0, **_measured(bench.stated, problem.x0, problem.y0)})
+        start = State(0, {"x": problem.x0, "y": problem.y0})
+        log.append({"step": 0, "seconds": 0.0, **_measured(bench, start)})
     result = None
-    for limit in bench.times:
-        if past is not None and past.seconds >= limit:
+    for limit in bench.limits:
+        if past is not None and _is_behind(past, limit):
             continue
         result = _go_on(bench, algorithm, seed, past, limit)
         past = result.past
-        at = result.state.x, result.state.y
         line = {"step": past.state.step, "seconds": past.seconds, **dict(past.counts)}
-        log.append({**line, **_measured(bench.stated, *at)})
-        log.save(past, {"bench": json.dumps(asdict(bench))})
-        if result.status is not Status.TIME_LIMIT:  # it can do no more, or diverged
+        log.append({**line, **_measured(bench, result.state)})
+        log.save(past, {"bench": json.dumps(bench.same)})
+        # Otherwise it can do no more, or diverged.
+        if result.status not in {Status.TIME_LIMIT, Status.STEP_LIMIT}:
             break
     if result is not None:
         log.finish(result)
 
 
+def _is_behind(past: Past, limit: tuple[int, float | None]) -> bool:
+    steps, seconds = limit
+    return past.state.step >= steps or (seconds is not None and past.seconds >= seconds)
+
+
 def _go_on(
-    bench: Bench, algorithm: Algorithm, seed: int, past: Past | None, seconds: float
+    bench: Bench,
+    algorithm: Algorithm,
+    seed: int,
+    past: Past | None,
+    limit: tuple[int, float | None],
 ) -> Result:
     return minimize(
         bench.stated.problem,
         algorithm,
-        steps=_NEVER,
-        seconds=seconds,
+        steps=limit[0],
+        seconds=limit[1],
         seed=seed,
         evaluate_every=_NEVER,
         after=past,
@@ -123,23 +201,34 @@ def _go_on(
     )
 
 
-def _measured(stated: Benchmark, x: Any, y: Any) -> dict[str, float]:
-    """What methods are compared by, at flat x and y; off the clock."""
-    oracle = make(stated.problem)
-    if stated.rows:
-        W = stated.problem.y_structure.unflatten(y)
-        return {"validation_loss": float(oracle.outer(x, y).value()), **stated.errors(W)}
-    seen = look(oracle, x, y, 1e-8, norm)
-    found = {"squared_gradient": seen.norm**2}
-    if stated.best is not None:
-        found["gap"] = float(oracle.outer(x, seen.y).value()) - stated.best
+def _measured(bench: Bench, state: State) -> dict[str, float]:
+    """What methods are compared by; off the clock."""
+    stated, x, y = bench.stated, state.x, state.y
+    problem = stated.problem
+    with problem.untouched(0, 0, state.buffers or problem.buffers):
+        oracle = make(problem)
+        outer = float(oracle.outer(x, y).value())
+        if stated.rows:
+            return {"validation_loss": outer, **stated.errors(problem.y_structure.unflatten(y))}
+        found = {"outer_value": outer} if bench.is_own else {}
+        if not bench.is_own or bench.is_solvable:
+            seen = look(oracle, x, y, 1e-8, norm)
+            value = float(oracle.outer(x, seen.y).value())
+            found["squared_gradient"] = seen.norm**2
+            if stated.best is not None:
+                found["gap"] = value - stated.best
+            elif bench.is_own:
+                found["value"] = value if math.isfinite(seen.norm) else math.nan
+    if bench.metrics:  # copies, which a metric may modify
+        at = problem.modules(x, y, state.buffers or problem.buffers)
+        found |= {name: float(metric(*at)) for name, metric in bench.metrics.items()}
     return found
 
 
 @contextmanager
 def _opened(bench: Bench, folder: Path) -> Iterator[None]:
     """The folder, new or of the same bench; more methods and seeds may be asked for."""
-    same = {"problem": bench.problem, "seconds": bench.seconds}
+    same = json.loads(json.dumps(bench.same))
     if not (folder / _PLAN).is_file():
         check_folder(folder, force=False)
         folder.mkdir(parents=True, exist_ok=True)
@@ -147,16 +236,17 @@ def _opened(bench: Bench, folder: Path) -> Iterator[None]:
     elif (there := read_json(folder / _PLAN, dict)) != same:
         raise UserError(
             f"the folder {folder} holds a bench of {quoted(there)}, not of {same}: choose another "
-            "with --output, or delete it"
+            "folder, or delete it"
         )
     with locked(folder):
+        bench.check(folder)
         yield
 
 
 def columns(curves: Sequence[Curve]) -> str:
     """The column by which methods are ranked."""
     known = {name for curve in curves for name in curve.columns}
-    for name in ("gap", "squared_gradient", "test_error"):
+    for name in ("gap", "value", "squared_gradient", "test_error", "outer_value"):
         if name in known and all(len(curve.columns.get(name, ())) for curve in curves):
             return name
     raise UserError(f"the runs have nothing to be compared by, but {listed(sorted(known))}")

@@ -13,10 +13,13 @@ from bilevel.lab.comparison.comparison import Comparison
 from bilevel.lab.comparison.plots import comparison_plots
 from bilevel.lab.curves import Curves, time_to
 from bilevel.lab.plain_files import read_json
-from bilevel.report.blocks import Cell, Code, Row, Section, Table
+from bilevel.lab.quantities import METRICS, Metric
+from bilevel.report.blocks import Block, Cell, Row, Section, Table
 from bilevel.report.page import Page
 
 _PARTS = (1e-1, 1e-2, 1e-3)  # of the value at the start
+_UNKNOWN = "value", "outer_value"
+_TITLES = {metric.column: metric.title for metric in METRICS}
 
 
 def table(bench: Bench, curves: Curves, folder: Path) -> Table:
@@ -24,7 +27,10 @@ def table(bench: Bench, curves: Curves, folder: Path) -> Table:
     every = [curve for seeds in curves.values() for curve in seeds]
     ranked, first = columns(every), read_json(folder / FIRST_USE, dict)
     start = float(np.median([curve.column(ranked)[0] for curve in every]))
-    levels = [start * part for part in _PARTS]
+    # Where the lowest value is not known, it is the lowest that any run has found.
+    ends = [value for curve in every for value in curve.column(ranked) if math.isfinite(value)]
+    least = min(ends, default=0.0) if ranked in _UNKNOWN else 0.0
+    levels = [least + (start - least) * part for part in _PARTS]
     rows: list[Row] = []
     for label, seeds in curves.items():
         times = [median(time_to(curve, ranked, level) for curve in seeds) for level in levels]
@@ -40,12 +46,18 @@ def table(bench: Bench, curves: Curves, folder: Path) -> Table:
                 Cell(f"{(used := _number(first.get(label))):.1f}", used),
             ]
         )
-    titles = [f"s to {level:.2g}" for level in levels]
+    near = ranked in _UNKNOWN
+    titles = [
+        f"s to {100 * p:g} %" if near else f"s to {v:.2g}"
+        for p, v in zip(_PARTS, levels, strict=True)
+    ]
+    gap = "10 % means: a tenth of the way from the lowest value that any run found to the start. "
     return Table(
-        f"{bench.problem}: {ranked}, {bench.seconds:g} s of the processor",
+        f"{bench.name}: {_TITLES.get(ranked, ranked)}, {bench.budget}",
         ["Method", "Seeds", *titles, "At the end", "µs a step", "First use, s"],
         rows,
-        note="Medians over the seeds. Evaluation and first use are off the clock; first use has "
+        note=f"{gap if near else ''}Medians over the seeds. Evaluation and first use are off the "
+        "clock; first use has "
         "what is compiled, once on a machine.",
     )
 
@@ -54,15 +66,16 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else math.nan
 
 
-def write_page(file: Path, bench: Bench, curves: Curves, found: Table, command: str) -> None:
+def write_page(file: Path, bench: Bench, curves: Curves, found: Table, how: Block) -> None:
     """Curves against seconds and samples, and the table."""
-    shown = Comparison((), {}, {label: list(seeds) for label, seeds in curves.items()}, [])
+    more = tuple(Metric(name, name, "neither", "linear") for name in bench.metrics)
+    shown = Comparison((), {}, {label: list(seeds) for label, seeds in curves.items()}, [], more)
     sections = [
         Section("Against the clock", [comparison_plots(shown, np.median, "median"), found]),
-        Section("How it was measured", [Code("The command", command)]),
+        Section("How it was measured", [how]),
     ]
-    lead = f"{', '.join(curves)} on {bench.problem}, with {bench.seeds} seeds each."
-    Page(f"Bench: {bench.problem}", lead, sections).write(file)
+    lead = f"{', '.join(curves)} on {bench.name}, with {bench.seeds} seeds each."
+    Page(f"Bench: {bench.name}", lead, sections).write(file)
 
 
 def lines(found: Table) -> list[list[str]]:

@@ -23,12 +23,14 @@ class Comparison:
         settings: each algorithm's table, by label.
         curves: what is compared: each algorithm's seeds, by label.
         left_out: the curves of runs that have not finished.
+        more: metrics of the user's own.
     """
 
     folders: tuple[Folder, ...]
     settings: dict[str, dict[str, Any]]
     curves: dict[str, list[Curve]]
     left_out: list[Curve]
+    more: tuple[Metric, ...] = ()
 
     @property
     def experiment(self) -> dict[str, Any]:
@@ -38,7 +40,8 @@ class Comparison:
     @property
     def metrics(self) -> list[Metric]:
         """Those that were measured at all."""
-        return [m for m in METRICS if not all(math.isnan(end) for end in self._last(m.column))]
+        known = (*METRICS, *self.more)
+        return [m for m in known if not all(math.isnan(end) for end in self._last(m.column))]
 
     @property
     def axes(self) -> list[Axis]:
