@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import bilevel
-from bilevel.hypergradients import SAMA, FiniteDifferences
+from bilevel.hypergradients import SAMA, FiniteDifferences, LastStep
 
 from ..truth import networks as truth
 
@@ -71,7 +71,33 @@ def test_itd_by_differences_goes_over_the_same_masks(update: Any) -> None:
     torch.testing.assert_close(found(FiniteDifferences(itd), update), exact, rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.parametrize("update", [bilevel.updates.Adam(0.01), bilevel.updates.Momentum(0.1)])
+def test_the_last_step_by_one_more_gradient_is_itd_through_it(update: Any) -> None:
+    """With the masks of that step; half of the digits are right."""
+    exact = found(bilevel.ITD(truncate=1), update)
+    torch.testing.assert_close(found(LastStep(), update), exact, rtol=1e-5, atol=1e-7)
+
+
+def test_the_last_step_takes_one_call_of_g_fewer_than_sama() -> None:
+    calls = []
+
+    def counted(*given: Any) -> Tensor:
+        calls.append(1)
+        return inner(*given)
+
+    def of(method: Any) -> int:
+        problem = truth.problem(inner=counted)
+        calls.clear()
+        bilevel.hypergradient(
+            problem, truth.weight_net(), truth.net(), method, steps(bilevel.updates.Momentum(0.1))
+        )
+        return len(calls)
+
+    assert of(LastStep()) == of(SAMA()) - 1
+
+
 METHODS: dict[str, Any] = {
+    "last step": LastStep(),
     "sama": SAMA(),
     "darts": DARTS,
     "neumann": bilevel.AID(bilevel.linear.Neumann(3, 0.1)),

@@ -8,7 +8,7 @@ from bilevel.hypergradients.central_value import CentralValue
 from bilevel.hypergradients.finite_differences import FiniteDifferences
 from bilevel.hypergradients.forward import EvolutionStrategy, Forward
 from bilevel.hypergradients.itd import ITD
-from bilevel.hypergradients.sama import SAMA
+from bilevel.hypergradients.sama import SAMA, LastStep
 from bilevel.hypergradients.shine import SHINE
 from bilevel.hypergradients.starts import GivenStart, LearnedStart, Start
 from bilevel.hypergradients.value_function import ValueFunction
@@ -27,6 +27,7 @@ __all__ = [
     "FiniteDifferences",
     "Forward",
     "GivenStart",
+    "LastStep",
     "LearnedStart",
     "Stand",
     "Start",

@@ -2,21 +2,87 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
 
 from bilevel.arguments import optional, positive_integer
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
+from bilevel.numerics.vectors import norm
 from bilevel.oracles.differences import alike, along
-from bilevel.oracles.points import Oracle
+from bilevel.oracles.points import Inner, Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import InnerSolver
 from bilevel.solvers.inner.steps import Steps
 from bilevel.solvers.linear.base import LinearSolution, LinearStatus
 
+At = Callable[[Tensor], Inner]
+
 
 @dataclass(frozen=True)
-class SAMA(Differentiation):
+class _OfLastStep(Differentiation):
+    """∇x f − ∇x∇y g u with u = −(∂step/∂gradient)' ∇y f, of the last inner step."""
+
+    batch: int | None = None
+
+    takes = Steps
+    refusal = (
+        "this differentiates the last step of an update; {} is not "
+        "made of such: use bilevel.inner.Steps(bilevel.updates.Adam(0.001), steps=10)"
+    )
+
+    def __post_init__(self) -> None:
+        optional(positive_integer, "batch", self.batch)
+
+    @property
+    def samples(self) -> bool:
+        return self.batch is not None
+
+    def price(self, inner: InnerSolver, warm: bool) -> Cost:
+        return inner.price() + Cost(gc_f=2, gc_g=2)
+
+    def estimate(
+        self, oracle: Oracle, stand: Stand, inner: InnerSolver, streams: Streams
+    ) -> Estimate:
+        self.check(inner)
+        assert isinstance(inner, Steps)
+        x, y = stand.x, stand.y
+        memory, moves = inner.plan(x, y, streams, dict(stand.memory))
+        for move in moves:
+            before, remembered = y, memory
+            point = oracle.inner(x, y, move.rows)
+            g_x, gradient = self._gradients(point, move is moves[-1])
+            y, memory = move.update.apply(y, gradient, memory, move.look)
+        f_x, f_y = oracle.outer(x, y, streams.rows("outer", self.batch)).gradient()
+        look = replace(move.look, point=before)
+        back = move.update.transpose(f_y, {}, gradient, remembered, look)
+        u = back.gradient * -back.scale
+        cross = self._cross(alike(oracle, point, x, move.rows), before, y, u, g_x)
+        value = oracle.pull(x, f_x - cross)
+        linear = LinearSolution(u, LinearStatus.STEP_LIMIT, 0, residual=None)
+        return Estimate(
+            value if back.of_x is None else value + back.of_x,
+            inner.solution(y, memory, moves),
+            linear,
+        )
+
+    @abstractmethod
+    def _gradients(self, point: Inner, is_last: bool) -> tuple[Tensor | None, Tensor]:
+        """∇x g where a step is taken, if it will be needed, and ∇y g."""
+
+    @abstractmethod
+    def _cross(
+        self, there: At, before: Tensor, after: Tensor, u: Tensor, g_x: Tensor | None
+    ) -> Tensor:
+        """∇x∇y g u, given ∇x g before the last step, and y before and after it."""
+
+
+@dataclass(frozen=True)
+class SAMA(_OfLastStep):
     """∇x f − ∇x∇y g(x, y) u with u = −(∂step/∂gradient)' ∇y f, of the last inner step.
 
     The inverse Hessian is replaced by the derivative of the optimiser's step with respect to its
@@ -48,48 +114,48 @@ class SAMA(Differentiation):
     practical", NeurIPS 2023.
     """
 
-    batch: int | None = None
+    def _gradients(self, point: Inner, is_last: bool) -> tuple[Tensor | None, Tensor]:
+        return None, point.gradient()
 
-    takes = Steps
-    refusal = (
-        "SAMA differentiates the last step of an update; {} is not "
-        "made of such: use bilevel.inner.Steps(bilevel.updates.Adam(0.001), steps=10)"
-    )
+    def _cross(
+        self, there: At, before: Tensor, after: Tensor, u: Tensor, g_x: Tensor | None
+    ) -> Tensor:
+        return along(lambda y: (there(y).gradient_x(),), after, u)[0]
 
-    def __post_init__(self) -> None:
-        optional(positive_integer, "batch", self.batch)
 
-    @property
-    def samples(self) -> bool:
-        return self.batch is not None
+@dataclass(frozen=True)
+class LastStep(_OfLastStep):
+    """The derivative through the last inner step, in one pass over g fewer than `SAMA`.
 
-    def price(self, inner: InnerSolver, warm: bool) -> Cost:
-        return inner.price() + Cost(gc_f=2, gc_g=2)
+    As SAMA, but the product is taken where the step was: before it. There the step's own pass has
+    ∇x g as well, so that a one-sided difference needs one gradient in x more, not two:
+    ∇x∇y g(x, y) u ≈ (∇x g(x, y + εu) − ∇x g(x, y))/ε with ε = √eps (1 + ‖y‖)/‖u‖. About half of the
+    digits are right, which is enough for one step of Meta-Weight-Net; what is lost by taking one
+    step for the whole path is more.
 
-    def estimate(
-        self, oracle: Oracle, stand: Stand, inner: InnerSolver, streams: Streams
-    ) -> Estimate:
-        self.check(inner)
-        assert isinstance(inner, Steps)
-        x, y = stand.x, stand.y
-        memory, moves = inner.plan(x, y, streams, dict(stand.memory))
-        for move in moves:
-            before, remembered = y, memory
-            point = oracle.inner(x, y, move.rows)
-            gradient = point.gradient()
-            y, memory = move.update.apply(y, gradient, memory, move.look)
-        f_x, f_y = oracle.outer(x, y, streams.rows("outer", self.batch)).gradient()
-        # Only the last step is differentiated, as if those before it had not depended on x.
-        look = replace(move.look, point=before)
-        back = move.update.transpose(f_y, {}, gradient, remembered, look)
-        u = back.gradient * -back.scale
-        there = alike(oracle, point, x, move.rows)
-        # ∇x∇y g u by a difference along u: no product with a second derivative, at any size of y.
-        (cross,) = along(lambda y: (there(y).gradient_x(),), y, u)
-        value = oracle.pull(x, f_x - cross)
-        linear = LinearSolution(u, LinearStatus.STEP_LIMIT, 0, residual=None)
-        return Estimate(
-            value if back.of_x is None else value + back.of_x,
-            inner.solution(y, memory, moves),
-            linear,
-        )
+    Args:
+        batch: the rows of f; None means all rows.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: ((y - 1) ** 2).sum(),
+        ...     inner=lambda x, y: ((y - 3 * x) ** 2).sum(),
+        ...     x0=torch.zeros(1), y0=-torch.ones(1))
+        >>> algorithm = bilevel.algorithms.Composed(
+        ...     inner=bilevel.inner.Steps(bilevel.updates.Momentum(0.05), steps=1, keep=True),
+        ...     hypergradient=bilevel.hypergradients.LastStep(), outer=bilevel.updates.Adam(0.01))
+        >>> bilevel.minimize(problem, algorithm, steps=300).x.round(decimals=2)
+        tensor([0.3300])
+    """
+
+    def _gradients(self, point: Inner, is_last: bool) -> tuple[Tensor | None, Tensor]:
+        return point.gradients() if is_last else (None, point.gradient())
+
+    def _cross(
+        self, there: At, before: Tensor, after: Tensor, u: Tensor, g_x: Tensor | None
+    ) -> Tensor:
+        assert g_x is not None
+        eps = torch.finfo(before.dtype).eps
+        step = eps**0.5 * (1 + norm(before)) / (norm(u) or 1.0)
+        return there(before.add(u, alpha=step)).gradient_x().sub(g_x).div(step)

@@ -11,6 +11,7 @@ from torch import Tensor
 from bilevel.oracles.arrivals import Arrivals
 from bilevel.oracles.plans import Descend
 from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Plan, Start
+from bilevel.oracles.saved import Saved
 from bilevel.oracles.twice import refuse_compiled, told
 from bilevel.problem.draws import Draw
 from bilevel.problem.losses import Losses
@@ -54,7 +55,7 @@ class AutogradOracle(Oracle):
         if not self._measures:
             return _Linear(self.problem, x, y, draw, looks=not looked)
         made = _Linear(self.problem, x, y, draw, looks=not looked)
-        with _Saved() as saved:
+        with Saved() as saved:
             made.make()
         # The others will be about as large; a linear loss saves nothing.
         self._linear_bytes, self._measures = max(1, saved.bytes), False
@@ -134,6 +135,15 @@ class _Inner(Inner):
         with torch.enable_grad():
             value, problem.moment.buffers = problem.call("inner", xs, arrivals.given, self.draw)
         return value.detach(), arrivals.vector(_derivatives(value, ys))
+
+    @torch.enable_grad()
+    def gradients(self) -> tuple[Tensor, Tensor]:
+        problem, x, y = self._problem, self._problem.x_structure, self._problem.y_structure
+        xs, ys = x.leaves(self._x), y.leaves(self._y)
+        of_y = Arrivals(y, ys, self._y).expect()
+        value, problem.moment.buffers = problem.call("inner", xs, of_y.given, self.draw)
+        found = _derivatives(value, [*xs, *ys])
+        return x.flat(found[: len(xs)], self._x), of_y.vector(found[len(xs) :])
 
     @torch.enable_grad()
     def gradient_x(self) -> Tensor:
@@ -240,7 +250,7 @@ class Recording:
 
     def __init__(self, function: Callable[[Tensor], Tensor], x: Tensor) -> None:
         self._x = _leaf(x)
-        with torch.enable_grad(), _Saved() as saved:
+        with torch.enable_grad(), Saved() as saved:
             self._z = function(self._x)
         self.value, self.bytes = self._z.detach(), saved.bytes
 
@@ -248,34 +258,6 @@ class Recording:
         """(∂φ/∂x)' covector; this frees the graph."""
         (product,) = torch.autograd.grad(self._z, self._x, covector, materialize_grads=True)
         return product
-
-
-class _Saved:
-    """Records what the graphs built inside it save for their backward passes."""
-
-    def __enter__(self) -> _Saved:
-        self._found = dict[int, int]()
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._note, _unchanged)
-        self._hooks.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._hooks.__exit__(*error)
-
-    @property
-    def bytes(self) -> int:
-        return sum(self._found.values())
-
-    def _note(self, tensor: Tensor) -> Tensor:
-        if tensor.layout == torch.strided:  # a sparse matrix is the user's data, kept in any case
-            # By storage, so that views of one buffer count once.
-            storage = tensor.untyped_storage()
-            self._found[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # the tensor itself would hold the graph that holds it: a leak
-
-
-def _unchanged(tensor: Tensor) -> Tensor:
-    return tensor
 
 
 def _derivatives(

@@ -106,6 +106,10 @@ class _CountedInner(Inner):
         _ask(self._tally, GRADIENT, self._rows)
         return self._point.gradient_x()
 
+    def gradients(self) -> tuple[Tensor, Tensor]:
+        _ask(self._tally, GRADIENT + GRADIENT, self._rows)
+        return self._point.gradients()
+
 
 class _CountedLinear(_CountedInner, Linear):
     _point: Linear

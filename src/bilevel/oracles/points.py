@@ -57,6 +57,10 @@ class Inner(ABC):
     def gradient_x(self) -> Tensor:
         """∇x g(x, y), a covector: what value-function methods are made of."""
 
+    def gradients(self) -> tuple[Tensor, Tensor]:
+        """(∇x g, ∇y g), the first a covector, which may share work."""
+        return self.gradient_x(), self.gradient()
+
 
 class Linear(Inner):
     """∇y g around a point: linearised once, for many products."""
