@@ -1,7 +1,14 @@
-"""Inject each fault of faults.toml into a copy of the repository, and see the tests catch it."""
+"""Inject each fault of faults.toml into a copy of the repository, and see the tests catch it.
+
+    python -m tests.mutants.run WORD ...    the faults whose names have these words (all, if none)
+
+`caught_by.json` has the test that caught a fault last: it runs first, and alone if it does again.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import sys
 import tempfile
@@ -15,6 +22,7 @@ from ..truth import forked
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("src", "tests", "benchmarks", "examples", "docs", "README.md", "pyproject.toml")
 AT_ONCE = 2
+CAUGHT_BY = Path(__file__).with_name("caught_by.json")
 
 
 @dataclass(frozen=True)
@@ -48,21 +56,29 @@ def copy_to(folder: Path) -> None:
             shutil.copy(ROOT / name, folder / name)
 
 
-def caught(fault: Fault) -> bool:
-    """Whether the tests fail with the fault; a test run that breaks otherwise is an error."""
+def caught(fault: Fault, first: str | None = None) -> str | None:
+    """The test that fails with the fault; a test run that breaks otherwise is an error."""
     with tempfile.TemporaryDirectory() as folder:
         copy_to(Path(folder))
         fault.inject(Path(folder))
-        arguments = ["-x", "-p", "no:cacheprovider", *fault.tests]
-        run = forked.begin(
-            Path(folder),
-            "-c",
-            f"import sys, pytest; sys.path.insert(0, 'src'); sys.exit(pytest.main({arguments}))",
-            PYTHONPATH=f"{folder}/src",  # for processes that the tests start
-        ).end()
+        for tests in ([first] if first else [], fault.tests):
+            if tests and (found := _failing(fault, Path(folder), tests)):
+                return found
+    return None
+
+
+def _failing(fault: Fault, folder: Path, tests: list[str]) -> str | None:
+    arguments = ["-x", "-rf", "-p", "no:cacheprovider", *tests]
+    run = forked.begin(
+        folder,
+        "-c",
+        f"import sys, pytest; sys.path.insert(0, 'src'); sys.exit(pytest.main({arguments}))",
+        PYTHONPATH=f"{folder}/src",  # for processes that the tests start
+    ).end()
     if run.code not in (0, 1):
         raise SystemExit(f"{fault.name}: the tests did not run\n{run.out}\n{run.err}")
-    return run.code == 1
+    named = re.findall(r"^(?:FAILED|ERROR) ([\w./]+::\w+(?:::\w+)?)", run.out, re.MULTILINE)
+    return (named or tests)[0] if run.code == 1 else None
 
 
 def faults() -> list[Fault]:
@@ -73,14 +89,26 @@ def faults() -> list[Fault]:
 
 def main() -> None:
     wanted = [fault for fault in faults() if all(word in fault.name for word in sys.argv[1:])]
-    survivors = []
+    known = json.loads(CAUGHT_BY.read_text("utf-8"))
+    firsts, survivors = [_still(known.get(fault.name)) for fault in wanted], []
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for fault, was_caught in zip(wanted, pool.map(caught, wanted), strict=True):
-            print("caught  " if was_caught else "SURVIVED", fault.name, flush=True)
-            survivors += [] if was_caught else [fault.name]
+        for fault, test in zip(wanted, pool.map(caught, wanted, firsts), strict=True):
+            print("caught  " if test else "SURVIVED", fault.name, flush=True)
+            survivors += [] if test else [fault.name]
+            known |= {fault.name: test} if test else {}
     forked.stop()
+    names = {fault.name for fault in faults()}
+    kept = {name: test for name, test in sorted(known.items()) if name in names}
+    CAUGHT_BY.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", "utf-8")
     print(f"{len(wanted) - len(survivors)} of {len(wanted)} faults caught")
     sys.exit(bool(survivors))
+
+
+def _still(test: str | None) -> str | None:
+    """The test, if it has not been renamed since."""
+    file, _, name = (test or "").partition("::")
+    there = (ROOT / file).is_file() and f"def {name.split('::')[-1]}(" in (ROOT / file).read_text()
+    return test if name and there else None
 
 
 if __name__ == "__main__":
