@@ -40,6 +40,7 @@ class BAMM(TripleLoop):
         inner_lr: ρ, for y and v, at most 1/L of φ; or a schedule.
         outer_lr: γ, or a schedule; by default of the order k^(−1/4).
         batch: the rows of g and of f in a step; None is all rows, as in the paper.
+        inner: how y and v move, in place of `inner_lr`; see `SOBA`.
 
     Example:
         >>> import torch, bilevel

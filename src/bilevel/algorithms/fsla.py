@@ -39,6 +39,7 @@ class FSLA(TripleLoop, SelfCorrecting):
         outer_lr: γ, or a schedule; by default of the order k^(−1/2).
         momentum: η, or a schedule.
         batch: the rows of every batch; None is all rows.
+        inner: how y and v move, in place of `inner_lr`; see `SOBA`.
 
     Example:
         >>> import bilevel

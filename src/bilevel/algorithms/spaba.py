@@ -33,6 +33,7 @@ class SPABA(Refreshed):
         inner_lr: ρ, for y and v, at most 1/L.
         outer_lr: γ, by default 0.1.
         batch: |B| = b, of the rows of g and of f; None is all rows.
+        inner: how y and v move, in place of `inner_lr`; see `SOBA`.
         probability: p; None means b/(b + n), with n rows of g, so that both kinds of step cost
             the same on average.
 

@@ -35,6 +35,7 @@ class SRBA(Refreshed):
         inner_lr: ρ, for y and v, at most 1/L.
         outer_lr: γ, by default 0.1.
         batch: |B|, of the rows of g and of f; None is all rows.
+        inner: how y and v move, in place of `inner_lr`; see `SOBA`.
         period: q; None takes half as many steps as batches make up the rows of both losses.
         radius: v stays in the ball ‖v‖ ≤ r, as in the paper; None leaves it free. A good one is
             ‖∇y f‖/μ, where μ is the strong convexity of g.
