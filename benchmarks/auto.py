@@ -22,7 +22,8 @@ at: the rules were mended by what they showed. Where a row has fewer problems th
 bank, they are each n-th of that half (`--every`), or its first ones, as far as there was time.
 Rows were made at several times. Since those of "default", and the first 28 "smooth" ones of other
 methods, flat directions of the inner Hessian are left out of the solves: the singular problems were
-run again after that, the others were not.
+run again after that, the others were not. No row is from after the look at kinks, nor from after
+falls of Φ that are within its error were no longer counted.
 """
 
 from __future__ import annotations
