@@ -20,9 +20,10 @@ stocBiO with 10 and 10 on batches of 64, with inner_lr in .01, .1, 1 and outer_l
 at when the rules were chosen; those at odd places judge them. Of "fresh", both halves were looked
 at: the rules were mended by what they showed. Where a row has fewer problems than others of its
 bank, they are each n-th of that half (`--every`), or its first ones, as far as there was time.
-Rows were made at several times. Since those of "default", and the first 28 "smooth" ones of other
-methods, flat directions of the inner Hessian are left out of the solves: the singular problems were
-run again after that, the others were not. No row is from after the look at kinks, nor from after
+Rows were made at several times. Since those of "default", the first 28 "smooth" and 6 or 7 "sums"
+ones of F2SA, ITD, SABA, SOBA and stocBiO, and all of the methods with fewer, flat directions of the
+inner Hessian are left out of the solves: the singular problems were run again after that, the
+others were not. No row is from after the look at kinks, nor from after
 falls of Φ that are within its error were no longer counted.
 """
 
