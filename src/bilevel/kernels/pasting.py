@@ -168,6 +168,11 @@ class _Frame:
             self._out.append(ast.For(target, over, self._block(node.body), [], lineno=0))
         elif isinstance(node, ast.If):
             test = self._expression(node.test)
+            match test:  # known now, where None was given for an argument
+                case ast.Compare(ast.Constant(None), [ast.IsNot()], [ast.Constant(None)]):
+                    for statement in node.orelse:
+                        self._statement(statement)
+                    return
             orelse = self._block(node.orelse) if node.orelse else []
             self._out.append(ast.If(test, self._block(node.body), orelse))
 
