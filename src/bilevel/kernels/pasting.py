@@ -62,7 +62,7 @@ class Paster:
         self.find, self.is_code, self.called = find, is_code, called
         self.kind, self.split = kind, split
         self.whole, self.used = "", dict[str, None]()  # the tuple's name, the fields asked for
-        self._scope: dict[str, Any] = {}
+        self._scope: dict[str, Any] = {"__name__": __name__}  # numba asks for a module
         self._count = 0
 
     def joined(self, function: Function, name: str, file: str) -> Any:
