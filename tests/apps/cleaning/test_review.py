@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,3 +138,11 @@ def test_every_control_has_a_name_and_the_page_is_small(browser: Any, folder: Pa
         (c) => !(c.textContent.trim() || c.labels?.length || c.ariaLabel)).map((c) => c.id)"""
     assert browser.execute_script(unnamed) == []
     assert (folder / "cleaned" / "review.html").stat().st_size < 3_000_000
+
+
+def test_no_row_is_its_own_evidence(folder: Path) -> None:
+    page = (folder / "cleaned" / "review.html").read_text(encoding="utf-8")
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    for row in data["rows"]:
+        assert len(row["near"]) == 3
+        assert row["row"] not in [number for number, _ in row["near"]]

@@ -43,6 +43,7 @@ function drawRow() {
     + (row.spoke.length ? ` What speaks for “${row.likely}”: ${row.spoke.join(", ")}.` : "")
     + (row.near.length ? ` The rows most like it: ${row.near.map(([n, label]) => `${n} (${label})`).join(", ")}.` : "")
     + (row.row in decisions ? ` You decided: ${decisions[row.row]}.` : "");
+  at("wrong").disabled = row.likely === row.label;
   at("wrong").replaceChildren(`Wrong: it is “${row.likely}” `, Object.assign(document.createElement("kbd"), { textContent: "W" }));
   if (data.classes) fill(at("other"), data.classes, "choose…"); else at("other").value = "";
   at("cells").replaceChildren(...data.columns.flatMap((name, i) => row.cells[i] === "" ? [] : [
@@ -106,7 +107,7 @@ function save() {
 
 const act = {
   right: () => shown[place] && decide(shown[place], shown[place].label),
-  wrong: () => shown[place] && decide(shown[place], shown[place].likely),
+  wrong: () => shown[place] && !at("wrong").disabled && decide(shown[place], shown[place].likely),
   skip: () => { if (place < shown.length) { place += 1; draw(); } },
   back: () => { place = Math.max(0, place - 1); draw(); },
   undo,

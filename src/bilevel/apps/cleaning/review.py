@@ -109,12 +109,13 @@ def _near(prepared: Prepared, found: Found, places: list[int]) -> list[list[Any]
     """The most alike rows that are not suspicious themselves, with their labels."""
     others = np.flatnonzero(~found.flagged[: len(prepared.file.written)])
     others = np.random.default_rng(0).permutation(others)[:_COMPARED]
-    if len(others) < _NEAR:
+    if len(others) <= _NEAR:
         return [[] for _ in places]
     encode = found.model.encoder.transform
-    search = NearestNeighbors(n_neighbors=_NEAR).fit(encode(prepared.frame.iloc[others]).kernel)
+    search = NearestNeighbors(n_neighbors=_NEAR + 1).fit(encode(prepared.frame.iloc[others]).kernel)
     near = search.kneighbors(encode(prepared.frame.iloc[places]).kernel, return_distance=False)
-    return [[[int(others[j]) + 1, str(prepared.labels[others[j]])] for j in row] for row in near]
+    rows = [[j for j in others[row] if j != i][:_NEAR] for i, row in zip(places, near, strict=True)]
+    return [[[int(j) + 1, str(prepared.labels[j])] for j in row] for row in rows]
 
 
 def _spoke(prepared: Prepared, found: Found, places: list[int]) -> list[list[str]]:
