@@ -57,8 +57,7 @@ def table(bench: Bench, curves: Curves, folder: Path) -> Table:
         ["Method", "Seeds", *titles, "At the end", "µs a step", "First use, s"],
         rows,
         note=f"{gap if near else ''}Medians over the seeds. Evaluation and first use are off the "
-        "clock; first use has "
-        "what is compiled, once on a machine.",
+        "clock; first use has what is compiled, once on a machine.",
     )
 
 

@@ -35,7 +35,10 @@ _MARKS = {
     "update": defined_in(updates, updates.Update),
 }
 _AUTO = "auto"
-_OPTIMIZERS = {"sgd": (updates.Descent, 0.1), "adam": (updates.Adam, 0.01)}
+_OPTIMIZERS: dict[str, tuple[type[Any], float]] = {
+    "sgd": (updates.Descent, 0.1),
+    "adam": (updates.Adam, 0.01),
+}
 
 
 def make_algorithm(name: str, settings: Table) -> Algorithm:
