@@ -11,7 +11,6 @@ from torch import Tensor
 from bilevel.oracles.arrivals import Arrivals
 from bilevel.oracles.plans import Descend
 from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Plan, Start
-from bilevel.oracles.saved import Saved
 from bilevel.oracles.twice import refuse_compiled, told
 from bilevel.problem.draws import Draw
 from bilevel.problem.losses import Losses
@@ -55,7 +54,7 @@ class AutogradOracle(Oracle):
         if not self._measures:
             return _Linear(self.problem, x, y, draw, looks=not looked)
         made = _Linear(self.problem, x, y, draw, looks=not looked)
-        with Saved() as saved:
+        with _Saved() as saved:
             made.make()
         # The others will be about as large; a linear loss saves nothing.
         self._linear_bytes, self._measures = max(1, saved.bytes), False
@@ -250,7 +249,7 @@ class Recording:
 
     def __init__(self, function: Callable[[Tensor], Tensor], x: Tensor) -> None:
         self._x = _leaf(x)
-        with torch.enable_grad(), Saved() as saved:
+        with torch.enable_grad(), _Saved() as saved:
             self._z = function(self._x)
         self.value, self.bytes = self._z.detach(), saved.bytes
 
@@ -258,6 +257,29 @@ class Recording:
         """(∂φ/∂x)' covector; this frees the graph."""
         (product,) = torch.autograd.grad(self._z, self._x, covector, materialize_grads=True)
         return product
+
+
+class _Saved(torch.autograd.graph.saved_tensors_hooks):
+    """Records what the graphs built inside it save for their backward passes."""
+
+    def __init__(self) -> None:
+        self._found = dict[int, int]()
+        super().__init__(self._note, lambda tensor: tensor)
+
+    def __enter__(self) -> _Saved:
+        super().__enter__()
+        return self
+
+    @property
+    def bytes(self) -> int:
+        return sum(self._found.values())
+
+    def _note(self, tensor: Tensor) -> Tensor:
+        if tensor.layout == torch.strided:  # a sparse matrix is the user's data, kept in any case
+            # By storage, so that views of one buffer count once.
+            storage = tensor.untyped_storage()
+            self._found[storage.data_ptr()] = storage.nbytes()
+        return tensor.detach()  # the tensor itself would hold the graph that holds it: a leak
 
 
 def _derivatives(
