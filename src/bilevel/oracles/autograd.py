@@ -54,7 +54,7 @@ class AutogradOracle(Oracle):
         if not self._measures:
             return _Linear(self.problem, x, y, draw, looks=not looked)
         made = _Linear(self.problem, x, y, draw, looks=not looked)
-        with _Saved() as saved:
+        with (saved := _Saved()):
             made.make()
         # The others will be about as large; a linear loss saves nothing.
         self._linear_bytes, self._measures = max(1, saved.bytes), False
@@ -249,7 +249,7 @@ class Recording:
 
     def __init__(self, function: Callable[[Tensor], Tensor], x: Tensor) -> None:
         self._x = _leaf(x)
-        with torch.enable_grad(), _Saved() as saved:
+        with torch.enable_grad(), (saved := _Saved()):
             self._z = function(self._x)
         self.value, self.bytes = self._z.detach(), saved.bytes
 
@@ -265,10 +265,6 @@ class _Saved(torch.autograd.graph.saved_tensors_hooks):
     def __init__(self) -> None:
         self._found = dict[int, int]()
         super().__init__(self._note, lambda tensor: tensor)
-
-    def __enter__(self) -> _Saved:
-        super().__enter__()
-        return self
 
     @property
     def bytes(self) -> int:
