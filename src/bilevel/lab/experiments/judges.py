@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from bilevel.lab.curves import Curve, Vector, held, lowest, spent_until, stepped
+from bilevel.lab.curves import Curve, Vector, held, spent_until, stepped
+from bilevel.lab.experiments.readings import COSTS as COSTS
+from bilevel.lab.experiments.readings import Read, falls, levels, means, reached, words
 from bilevel.lab.experiments.rule import Gain
 from bilevel.lab.experiments.verdicts import Evidence, Finding
-from bilevel.lab.quantities import SAMPLES
 
-COSTS = {"CPU seconds": ("seconds",), "samples": SAMPLES}
 JUDGED = 0.95  # of the fall from the start to the lowest value that any run of the seed reached
 _SHOWN = (0.9, JUDGED, 0.99)
 _POINTS = 200
-Read = Callable[[Curve], float]
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class Fastest:
             for rival in rivals
         ]
         numbers = [
-            f"{self.cost} to {share:.0%} of the fall of the {_words(metric)}: "
-            + ", ".join(_reached(evidence, label, metric, self.cost, share) for label in
+            f"{self.cost} to {share:.0%} of the fall of the {words(metric)}: "
+            + ", ".join(reached(evidence, label, metric, self.cost, share) for label in
                         (self.ours, *rivals))
             for metric in self.metrics
             for share in _SHOWN
@@ -69,9 +68,9 @@ class EndsAbove:
             return float(stepped(curve, self.metric)[1][-1])
 
         gains = [_higher(evidence, one, other, end) for one in self.ours for other in rivals]
-        what = f"{_words(self.metric)} after {evidence.seconds:g} s"
+        what = f"{words(self.metric)} after {evidence.seconds:g} s"
         run = tuple(label for label in (*self.ours, *rivals) if label in evidence.curves)
-        return Finding(tuple(gains), _means(evidence, what, run, end))
+        return Finding(tuple(gains), means(evidence, what, run, end))
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Ahead:
     def __call__(self, evidence: Evidence) -> Finding:
         gains = [
             Gain(
-                f"{one} against {self.rival}, {_words(metric)}",
+                f"{one} against {self.rival}, {words(metric)}",
                 tuple(
                     self.better * lead
                     for lead in _leads(evidence, one, self.rival, metric, COSTS[self.cost])
@@ -118,20 +117,20 @@ class Alike:
     little: float = 0.05
 
     def __call__(self, evidence: Evidence) -> Finding:
-        falls = _falls(evidence, self.metric)
+        heights = falls(evidence, self.metric)
         gains = [
             Gain(
                 f"{self.little:.0%} − ({one} − {other})",
                 tuple(
                     self.little - lead / fall
                     for lead, fall in zip(
-                        _leads(evidence, one, other, self.metric), falls, strict=True
+                        _leads(evidence, one, other, self.metric), heights, strict=True
                     )
                 ),
             )
             for one, other in itertools.permutations(self.labels, 2)
         ]
-        return Finding(tuple(gains), f"shares of the fall of the {_words(self.metric)}")
+        return Finding(tuple(gains), f"shares of the fall of the {words(self.metric)}")
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ class SlowAndNoisy:
         slower = _faster(evidence, self.reference, self.label, self.metric, cost)
         noisier = _noisier(evidence, self.label, self.reference, self.metric)
         both = (self.label, self.reference)
-        times = ", ".join(_reached(evidence, one, self.metric, cost, JUDGED) for one in both)
+        times = ", ".join(reached(evidence, one, self.metric, cost, JUDGED) for one in both)
         return Finding((slower, noisier), f"{cost} to {JUDGED:.0%} of the fall: {times}")
 
 
@@ -170,7 +169,7 @@ class Steadier:
 
         drops = _higher(evidence, self.rival, self.ours, drop)
         noisier = _noisier(evidence, self.rival, self.ours, self.metric)
-        shown = _means(evidence, "greatest drop", (self.ours, self.rival), drop)
+        shown = means(evidence, "greatest drop", (self.ours, self.rival), drop)
         return Finding((drops, noisier), shown)
 
 
@@ -196,23 +195,23 @@ class GainFalls:
             ):
                 fall = tuple(a - b for a, b in zip(here, there, strict=True))
                 gains.append(Gain(f"its fall from {one} to {two}", fall))
-        return Finding(tuple(gains), f"shares of the fall of the {_words(self.metric)}")
+        return Finding(tuple(gains), f"shares of the fall of the {words(self.metric)}")
 
     def _lead(self, evidence: Evidence, rival: str) -> tuple[float, ...]:
         leads = _leads(evidence, rival, self.ours, self.metric)
-        return tuple(a / b for a, b in zip(leads, _falls(evidence, self.metric), strict=True))
+        return tuple(a / b for a, b in zip(leads, falls(evidence, self.metric), strict=True))
 
 
 def _faster(evidence: Evidence, ours: str, rival: str, metric: str, cost: str) -> Gain:
     """ln(cost of the rival / ours) until the judged share of the fall, bounds where one stops."""
-    levels = _levels(evidence, metric, JUDGED)
+    goals = levels(evidence, metric, JUDGED)
     prices = COSTS[cost]
-    pairs = zip(evidence.curves[ours], evidence.curves[rival], levels, strict=True)
+    pairs = zip(evidence.curves[ours], evidence.curves[rival], goals, strict=True)
     values = [
         log_ratio(spent_until(one, metric, at, prices), spent_until(two, metric, at, prices))
         for one, two, at in pairs
     ]
-    return Gain(f"{ours} against {rival}, {_words(metric)}, {cost}", tuple(values), "ratio")
+    return Gain(f"{ours} against {rival}, {words(metric)}, {cost}", tuple(values), "ratio")
 
 
 def log_ratio(ours: tuple[float, bool], rival: tuple[float, bool]) -> float:
@@ -264,7 +263,7 @@ def _lead(a: Curve, b: Curve, metric: str, prices: Sequence[str], until: float |
 def _noisier(evidence: Evidence, one: str, other: str, metric: str) -> Gain:
     spreads = [_spreads(evidence, label, metric) for label in (one, other)]
     values = tuple(map(float, spreads[0] - spreads[1]))
-    return Gain(f"late spread of {one} − {other}, {_words(metric)}", values)
+    return Gain(f"late spread of {one} − {other}, {words(metric)}", values)
 
 
 def _spreads(evidence: Evidence, label: str, metric: str) -> Vector:
@@ -272,44 +271,3 @@ def _spreads(evidence: Evidence, label: str, metric: str) -> Vector:
     runs = np.stack([held(*stepped(curve, metric), places) for curve in evidence.curves[label]])
     found: Vector = np.abs(runs - runs.mean(0)).mean(1)
     return found
-
-
-def _falls(evidence: Evidence, metric: str) -> list[float]:
-    """For each seed, from the highest start to the lowest value that any run reached."""
-    return [start - low for start, low in _extents(evidence, metric)]
-
-
-def _levels(evidence: Evidence, metric: str, share: float) -> list[float]:
-    return [start - share * (start - low) for start, low in _extents(evidence, metric)]
-
-
-def _extents(evidence: Evidence, metric: str) -> list[tuple[float, float]]:
-    seeds = list(zip(*evidence.curves.values(), strict=True))
-    starts = [max(float(curve.column(metric)[0]) for curve in runs) for runs in seeds]
-    return [
-        (start, min(lowest(c, metric) for c in runs))
-        for start, runs in zip(starts, seeds, strict=True)
-    ]
-
-
-def _reached(evidence: Evidence, label: str, metric: str, cost: str, share: float) -> str:
-    """The median over the seeds that arrived, in words."""
-    levels, prices = _levels(evidence, metric, share), COSTS[cost]
-    runs = zip(evidence.curves[label], levels, strict=True)
-    found = [spent_until(curve, metric, at, prices) for curve, at in runs]
-    arrived = [price for price, is_there in found if is_there]
-    if not arrived:
-        return f"{label} never"
-    share_of_seeds = "" if len(arrived) == len(found) else f" ({len(arrived)} of {len(found)})"
-    return f"{label} {np.median(arrived):.3g}{share_of_seeds}"
-
-
-def _means(evidence: Evidence, what: str, labels: tuple[str, ...], read: Read) -> str:
-    means = (float(np.mean([read(c) for c in evidence.curves[label]])) for label in labels)
-    return f"{what}: " + ", ".join(
-        f"{label} {mean:.4g}" for label, mean in zip(labels, means, strict=True)
-    )
-
-
-def _words(metric: str) -> str:
-    return metric.replace("_", " ")
