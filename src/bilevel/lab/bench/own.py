@@ -102,8 +102,9 @@ def compare(
         UserError: a method is unknown, or the folder holds something else. It is a ValueError.
 
     Example:
-        >>> import bilevel
-        >>> problem = bilevel.quadratic_problem(4, 3, rows=20)
+        >>> import torch, bilevel
+        >>> I = torch.eye(2).double()
+        >>> problem = bilevel.quadratic_problem(2 * I, I, I[0], I, I[1])
         >>> found = bilevel.compare(problem, ["aid-bio", "hoag"], steps=4, seeds=2)
         >>> list(found.curves), len(found.curves["hoag"])
         (['aid-bio', 'hoag'], 2)
