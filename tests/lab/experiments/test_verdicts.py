@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -223,7 +224,7 @@ def test_a_gain_must_fall_from_one_to_the_next(
         name: evidence(stocbio=falling(rate), hoag=falling(1.0))
         for name, rate in zip(("p0.1", "p0.4"), rates, strict=True)
     }
-    judge = GainFalls("stocbio", "test_loss", ("p0.1", "p0.4"))
+    judge = GainFalls("stocbio", ("hoag",), "test_loss", ("p0.1", "p0.4"))
     assert judged(judge, runs) is verdict
     assert judge(runs).gains[1].what == "its fall from p0.1 to p0.4"
 
@@ -304,17 +305,38 @@ def test_the_number_of_claims_widens_the_intervals() -> None:
     assert {row.verdict for row in figure(50).judge(runs)} == {"undecided"}
 
 
+LABELS = (
+    *("stocbio", "hoag", "ttsa", "bsa", "reverse", "aid-fp", "aid-cg"),
+    *(f"stocbio-{batch}" for batch in (100, 500, 1000, 2000)),
+    *("aid-bio", "itd-bio", "aid-bio-increasing", "anil", "maml", "itd-bio-equal"),
+    *("soba", "saba", "amigo", "f2sa", "ma-soba", "anchored-aid"),
+)
+
+
 @pytest.mark.parametrize("name", figure_names())
 def test_every_figure_can_be_judged(name: str) -> None:
     figure = find_figure(name)
-    labels = ("stocbio", "hoag", "ttsa", "bsa", "reverse", "aid-fp", "aid-cg")
-    labels += tuple(f"stocbio-{batch}" for batch in (100, 500, 1000, 2000))
-    labels += ("aid-bio", "itd-bio", "aid-bio-increasing", "anil", "maml", "itd-bio-equal")
-    labels += ("soba", "saba", "amigo", "f2sa", "ma-soba", "anchored-aid")
-    runs = evidence(**{label: falling(1.0 + len(label) / 10) for label in labels})
+    runs = evidence(**{label: falling(1.0 + len(label) / 10) for label in LABELS})
     rows = figure.judge(dict.fromkeys(figure.experiments, runs))
     assert all(row.effect for row in rows)
     assert len(rows) == len(figure.experiments) * len(figure.claims) + len(figure.comparisons)
+
+
+@pytest.mark.parametrize("name", figure_names())
+def test_a_figure_can_be_judged_with_any_method_left_out_and_confirms_nothing_of_it(
+    name: str,
+) -> None:
+    figure = find_figure(name)
+    runs = evidence(**{label: falling(1.0 + len(label) / 10) for label in LABELS})
+    whole = figure.judge(dict.fromkeys(figure.experiments, runs))
+    assert "not run" not in " ".join(row.effect for row in whole)
+    for label in LABELS:
+        left = Evidence({one: of for one, of in runs.curves.items() if one != label}, END)
+        rows = figure.judge(dict.fromkeys(figure.experiments, left))
+        for row, before in zip(rows, whole, strict=True):
+            needed = label in re.findall(r"[\w.-]+", before.effect)
+            assert ("not run" in row.effect) == needed, row
+            assert not (needed and row.verdict == "confirmed")
 
 
 def test_a_lead_over_samples_ends_where_the_cheaper_run_ends() -> None:

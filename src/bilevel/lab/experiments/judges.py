@@ -1,7 +1,8 @@
 """What claims compare: each judge reads its comparisons from the curves, a number for each seed.
 
 A number is above zero where the claim is right; `rule` decides by them. What was measured before
-the first outer step of a run does not count.
+the first outer step of a run does not count, and a comparison with a method that was left out
+has no numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from bilevel.lab.curves import Curve, Vector, held, spent_until, stepped
 from bilevel.lab.experiments.readings import COSTS as COSTS
-from bilevel.lab.experiments.readings import Read, falls, levels, means, reached, words
+from bilevel.lab.experiments.readings import Read, falls, levels, means, pairs, reached, words
 from bilevel.lab.experiments.rule import Gain
 from bilevel.lab.experiments.verdicts import Evidence, Finding
 
@@ -69,8 +70,7 @@ class EndsAbove:
 
         gains = [_higher(evidence, one, other, end) for one in self.ours for other in rivals]
         what = f"{words(self.metric)} after {evidence.seconds:g} s"
-        run = tuple(label for label in (*self.ours, *rivals) if label in evidence.curves)
-        return Finding(tuple(gains), means(evidence, what, run, end))
+        return Finding(tuple(gains), means(evidence, what, (*self.ours, *rivals), end))
 
 
 @dataclass(frozen=True)
@@ -117,16 +117,10 @@ class Alike:
     little: float = 0.05
 
     def __call__(self, evidence: Evidence) -> Finding:
-        heights = falls(evidence, self.metric)
         gains = [
             Gain(
                 f"{self.little:.0%} − ({one} − {other})",
-                tuple(
-                    self.little - lead / fall
-                    for lead, fall in zip(
-                        _leads(evidence, one, other, self.metric), heights, strict=True
-                    )
-                ),
+                tuple(self.little - lead for lead in _shares(evidence, one, other, self.metric)),
             )
             for one, other in itertools.permutations(self.labels, 2)
         ]
@@ -181,35 +175,30 @@ class GainFalls:
     """
 
     ours: str
+    rivals: tuple[str, ...]
     metric: str
     order: tuple[str, ...]
 
     def __call__(self, evidence: Mapping[str, Evidence]) -> Finding:
-        first = evidence[self.order[0]]
         gains = []
-        for rival in (label for label in first.curves if label != self.ours):
-            leads = [self._lead(evidence[name], rival) for name in self.order]
-            gains.append(Gain(f"lead over {rival} at {self.order[0]}", leads[0]))
+        for rival in self.rivals:
+            leads = [_shares(evidence[name], rival, self.ours, self.metric) for name in self.order]
+            gains.append(Gain(f"lead of {self.ours} over {rival} at {self.order[0]}", leads[0]))
             for (one, two), (here, there) in zip(
                 itertools.pairwise(self.order), itertools.pairwise(leads), strict=True
             ):
-                fall = tuple(a - b for a, b in zip(here, there, strict=True))
+                fall = tuple(a - b for a, b in zip(here, there, strict=False))
                 gains.append(Gain(f"its fall from {one} to {two}", fall))
         return Finding(tuple(gains), f"shares of the fall of the {words(self.metric)}")
-
-    def _lead(self, evidence: Evidence, rival: str) -> tuple[float, ...]:
-        leads = _leads(evidence, rival, self.ours, self.metric)
-        return tuple(a / b for a, b in zip(leads, falls(evidence, self.metric), strict=True))
 
 
 def _faster(evidence: Evidence, ours: str, rival: str, metric: str, cost: str) -> Gain:
     """ln(cost of the rival / ours) until the judged share of the fall, bounds where one stops."""
     goals = levels(evidence, metric, JUDGED)
     prices = COSTS[cost]
-    pairs = zip(evidence.curves[ours], evidence.curves[rival], goals, strict=True)
     values = [
         log_ratio(spent_until(one, metric, at, prices), spent_until(two, metric, at, prices))
-        for one, two, at in pairs
+        for (one, two), at in zip(pairs(evidence, ours, rival), goals, strict=False)
     ]
     return Gain(f"{ours} against {rival}, {words(metric)}, {cost}", tuple(values), "ratio")
 
@@ -230,10 +219,14 @@ def log_ratio(ours: tuple[float, bool], rival: tuple[float, bool]) -> float:
 
 
 def _higher(evidence: Evidence, one: str, other: str, read: Read) -> Gain:
-    if missing := [label for label in (one, other) if label not in evidence.curves]:
-        return Gain(f"{one} − {other} ({missing[0]} was not run)", (0.0,) * evidence.seeds)
-    pairs = zip(evidence.curves[one], evidence.curves[other], strict=True)
-    return Gain(f"{one} − {other}", tuple(read(a) - read(b) for a, b in pairs))
+    both = pairs(evidence, one, other)
+    return Gain(f"{one} − {other}", tuple(read(a) - read(b) for a, b in both))
+
+
+def _shares(evidence: Evidence, one: str, other: str, metric: str) -> tuple[float, ...]:
+    """For each seed, the lead as a share of the metric's fall."""
+    leads, heights = _leads(evidence, one, other, metric), falls(evidence, metric)
+    return tuple(lead / fall for lead, fall in zip(leads, heights, strict=False))
 
 
 def _leads(
@@ -245,10 +238,7 @@ def _leads(
 ) -> list[float]:
     """For each seed, the mean of `one` minus that of `other` while both have made a step."""
     end = evidence.seconds if prices == COSTS["CPU seconds"] else None
-    return [
-        _lead(a, b, metric, prices, end)
-        for a, b in zip(evidence.curves[one], evidence.curves[other], strict=True)
-    ]
+    return [_lead(a, b, metric, prices, end) for a, b in pairs(evidence, one, other)]
 
 
 def _lead(a: Curve, b: Curve, metric: str, prices: Sequence[str], until: float | None) -> float:
@@ -261,13 +251,13 @@ def _lead(a: Curve, b: Curve, metric: str, prices: Sequence[str], until: float |
 
 
 def _noisier(evidence: Evidence, one: str, other: str, metric: str) -> Gain:
-    spreads = [_spreads(evidence, label, metric) for label in (one, other)]
-    values = tuple(map(float, spreads[0] - spreads[1]))
+    places, both = evidence.seconds * np.linspace(0.5, 1.0, 11), pairs(evidence, one, other)
+    spreads = [_spreads(runs, metric, places) for runs in zip(*both, strict=True)]
+    values = tuple(map(float, spreads[0] - spreads[1])) if both else ()
     return Gain(f"late spread of {one} − {other}, {words(metric)}", values)
 
 
-def _spreads(evidence: Evidence, label: str, metric: str) -> Vector:
-    places = evidence.seconds * np.linspace(0.5, 1.0, 11)
-    runs = np.stack([held(*stepped(curve, metric), places) for curve in evidence.curves[label]])
+def _spreads(curves: Sequence[Curve], metric: str, places: Vector) -> Vector:
+    runs = np.stack([held(*stepped(curve, metric), places) for curve in curves])
     found: Vector = np.abs(runs - runs.mean(0)).mean(1)
     return found

@@ -14,6 +14,14 @@ COSTS = {"CPU seconds": ("seconds",), "samples": SAMPLES}
 Read = Callable[[Curve], float]
 
 
+def pairs(evidence: Evidence, one: str, other: str) -> list[tuple[Curve, Curve]]:
+    """The runs of two methods, by seed; none if one of the two was left out."""
+    curves = evidence.curves
+    if not {one, other} <= curves.keys():
+        return []
+    return list(zip(curves[one], curves[other], strict=True))
+
+
 def falls(evidence: Evidence, metric: str) -> list[float]:
     """For each seed, from the highest start to the lowest value that any run reached."""
     return [start - low for start, low in extents(evidence, metric)]
@@ -36,6 +44,8 @@ def extents(evidence: Evidence, metric: str) -> list[tuple[float, float]]:
 
 def reached(evidence: Evidence, label: str, metric: str, cost: str, share: float) -> str:
     """The median over the seeds that arrived, in words."""
+    if label not in evidence.curves:
+        return f"{label} was left out"
     goals, prices = levels(evidence, metric, share), COSTS[cost]
     runs = zip(evidence.curves[label], goals, strict=True)
     found = [spent_until(curve, metric, at, prices) for curve, at in runs]
@@ -48,9 +58,12 @@ def reached(evidence: Evidence, label: str, metric: str, cost: str, share: float
 
 def means(evidence: Evidence, what: str, labels: tuple[str, ...], read: Read) -> str:
     """The means over the seeds, in words."""
-    means = (float(np.mean([read(c) for c in evidence.curves[label]])) for label in labels)
+    known = evidence.curves
     return f"{what}: " + ", ".join(
-        f"{label} {mean:.4g}" for label, mean in zip(labels, means, strict=True)
+        f"{label} {float(np.mean([read(curve) for curve in known[label]])):.4g}"
+        if label in known
+        else f"{label} was left out"
+        for label in labels
     )
 
 

@@ -40,7 +40,7 @@ class Gain:
 
     Args:
         what: is compared with what.
-        values: by seed.
+        values: by seed; none where one of the two was not run.
         kind: "ratio" for logarithms of ratios.
     """
 
@@ -60,6 +60,8 @@ class Gain:
             >>> Gain("a against b", (0.0,) * 5, "ratio").text(0.05)
             'a against b: no seed tells them apart'
         """
+        if not self.values:
+            return f"{self.what}: not run"
         if not any(self.values):  # equal, or neither of the two reached the level
             return f"{self.what}: no seed tells them apart"
         found, ratio = self.interval(error), self.kind == "ratio"
@@ -120,14 +122,15 @@ def decide(gains: Sequence[Gain], error: float) -> Verdict:
     """A claim that holds if every one of its comparisons does.
 
     To confirm, each interval must lie above zero, which needs no correction; to contradict, one
-    below zero is enough, so that their number divides the error.
+    below zero is enough, so that their number divides the error. One that was not run keeps the
+    claim from being confirmed.
 
     Example:
         >>> ahead, behind = (1.0, 1.1, 0.9, 1.0, 1.2), (-1.0, -1.1, -0.9, -1.0, -1.2)
         >>> [str(decide([Gain("", values)], 0.05)) for values in (ahead, behind, ahead[:4])]
         ['confirmed', 'contradicted', 'undecided']
     """
-    if not gains or min(len(gain.values) for gain in gains) < LEAST_SEEDS:
+    if min((len(gain.values) for gain in gains if gain.values), default=0) < LEAST_SEEDS:
         return Verdict.UNDECIDED
     if all(gain.interval(error).low > 0 for gain in gains):
         return Verdict.CONFIRMED

@@ -4,11 +4,12 @@ from bilevel.lab.experiments.judges import COSTS, Fastest, GainFalls, SlowAndNoi
 from bilevel.lab.experiments.verdicts import Figure, Judge
 
 _EXPERIMENTS = ("mnist-p0.1", "mnist-p0.4")
+_RIVALS = ("bsa", "hoag", "ttsa")
 
 CLAIMS: dict[str, Judge] = {
     **{
         f"stocBiO converges fastest in training and test loss ({cost})": Fastest(
-            "stocbio", ("train_loss", "test_loss"), cost
+            "stocbio", ("train_loss", "test_loss"), cost, _RIVALS
         )
         for cost in COSTS
     },
@@ -24,7 +25,7 @@ FIGURE = Figure(
     claims=CLAIMS,
     comparisons={
         "the improvement is more significant when the corruption rate is smaller": GainFalls(
-            "stocbio", "test_loss", _EXPERIMENTS
+            "stocbio", _RIVALS, "test_loss", _EXPERIMENTS
         ),
     },
 )
