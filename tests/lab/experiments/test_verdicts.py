@@ -243,6 +243,18 @@ def test_a_step_that_ends_after_the_budget_does_not_count() -> None:
     assert in_time.seeds == len(SEEDS)
 
 
+@pytest.mark.parametrize("late", [-0.002, 0.0, 0.002])
+def test_on_which_side_of_the_budget_the_last_step_ends_does_not_matter(late: float) -> None:
+    """With few evaluations, the one before the last is a long way back."""
+
+    def run(seed: int) -> History:
+        lines = falling(0.3)(seed)
+        return [lines[0], lines[50], {**lines[100], "seconds": END * (1 + late)}]
+
+    runs = Evidence.within(evidence(ours=run).curves, END)
+    assert [c.last("step") for c in runs.curves["ours"]] == [100.0] * len(SEEDS)
+
+
 def test_a_run_that_diverged_loses_and_breaks_nothing() -> None:
     def lost(seed: int) -> History:
         start, *rest = falling(1.0)(seed)
