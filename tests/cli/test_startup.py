@@ -57,11 +57,23 @@ def whole() -> TyperGroup:
 COMMANDS = [" ".join(words) for words in commands(whole())]
 
 
+def needy(group: TyperGroup, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """The commands that do nothing without an argument."""
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from needy(command, (*path, name))
+        elif any(parameter.required for parameter in command.params) or name == "bench":
+            yield " ".join((*path, name))
+
+
+NEEDY = [*needy(whole()), "bench no-such-problem", "no-such-command"]
+
+
 @cache
 def helped() -> dict[str, Any]:
-    """What all the helps gave, in one fresh process."""
+    """What all the helps, and calls that lack something, gave in one fresh process."""
     asked = [[*command.split(), "--help"] for command in COMMANDS]
-    asked.append(["--version"])
+    asked += [["--version"], *(command.split() for command in NEEDY)]
     program = [sys.executable, "-c", _PROGRAM, json.dumps(asked)]
     done = subprocess.run(program, check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
@@ -78,6 +90,13 @@ def test_help_imports_neither_torch_nor_anything_else_that_is_heavy(command: str
     assert code == 0
     assert f"Usage: bilevel {command}".strip() in said
     assert brought == []
+
+
+@pytest.mark.parametrize("command", NEEDY)
+def test_what_is_missing_is_told_before_torch_is_imported(command: str) -> None:
+    code, _, brought = helped()[command]
+    assert code == 2
+    assert "torch" not in brought
 
 
 def test_the_version_needs_no_torch() -> None:

@@ -18,7 +18,8 @@ _EPILOG = """
 
 `bilevel bench quadratics --methods saba --seconds 1` takes a few seconds.
 """
-_METHODS = "Names of methods, with commas; NAME:published takes the field's tuned numbers."
+_DEFAULT = ["saba,soba,stocbio,aid-bio"]
+_METHODS = "Methods, with commas or one by one; NAME:published takes the field's tuned numbers."
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +29,7 @@ def register(app: typer.Typer) -> None:
 def bench(
     problem: Annotated[str | None, typer.Argument(help="A problem of --list.")] = None,
     more: Annotated[list[str] | None, typer.Argument(help="More methods.", hidden=True)] = None,
-    methods: Annotated[str, optional(_METHODS, "NAMES")] = "saba,soba,stocbio,aid-bio",
+    methods: Annotated[list[str], optional(_METHODS, "NAMES")] = _DEFAULT,
     seconds: Annotated[float, typer.Option(help="Of the processor, for each run.", min=0.01)] = 8.0,
     seeds: Annotated[int, typer.Option(help="Run seeds 0 to N − 1.", min=1, max=MOST_SEEDS)] = 3,
     output: Annotated[
@@ -43,24 +44,30 @@ def bench(
     range), table.md and every run's metrics to the output folder. The same command again goes on
     where it was interrupted, and adds methods and seeds.
     """
-    from bilevel.cli.bars import RunsBar
     from bilevel.datasets.field_problems import benchmarks
-    from bilevel.durable.files import write_text
-    from bilevel.durable.interruption import raising
-    from bilevel.errors import UserError
-    from bilevel.lab.bench.job import Bench, run
-    from bilevel.lab.bench.page import lines, table, write_page
-    from bilevel.lab.text_table import aligned
-    from bilevel.report.blocks import Code
+    from bilevel.errors import UserError, quoted
 
     if list_:
         typer.echo("\n".join(benchmarks()))
         return
     if problem is None:
         raise UserError(f"name a problem: one of {', '.join(benchmarks())}")
+    if problem not in benchmarks():
+        raise UserError(
+            f"there is no problem {quoted(problem)}; there are {', '.join(benchmarks())}"
+        )
+
+    from bilevel.cli.bars import RunsBar
+    from bilevel.durable.files import write_text
+    from bilevel.durable.interruption import raising
+    from bilevel.lab.bench.job import Bench, run
+    from bilevel.lab.bench.page import lines, table, write_page
+    from bilevel.lab.text_table import aligned
+    from bilevel.report.blocks import Code
+
     place = output or Path("out") / f"bench-{problem}"
     # `--methods soba saba`, with blanks, leaves the second as an argument of its own.
-    names = [name for given in (methods, *(more or [])) for name in given.split(",") if name]
+    names = [name for given in (*methods, *(more or [])) for name in given.split(",") if name]
     what = Bench(problem, tuple(names), seconds, seeds)
     kept = f": all that was measured is in {place}; the same command goes on"
     with told_if_interrupted(kept), raising(), RunsBar("runs") as bar:
