@@ -34,6 +34,16 @@ def test_a_resolved_experiment_survives_writing_and_reading(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", figure_names())
+def test_any_algorithm_of_a_figure_can_be_left_out(name: str) -> None:
+    for experiment in map(load, find_figure(name).experiments):
+        labels = {one.label for one in experiment.algorithms}
+        for label in labels:
+            left = experiment.with_limits(without=label)
+            assert {one.label for one in left.algorithms} == labels - {label}
+            assert label not in left.sweep
+
+
+@pytest.mark.parametrize("name", figure_names())
 def test_every_figure_has_its_experiments_and_their_labels(name: str) -> None:
     figure = find_figure(name)
     for experiment in figure.experiments:

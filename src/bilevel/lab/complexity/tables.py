@@ -96,7 +96,7 @@ def family_orders(study: Study, method: str) -> Orders | None:
     return dict(zip(COUNTS, rows[method], strict=True)) if method in rows else None
 
 
-_NEAR = 0.3  # what the family's tail and the short range of κ and ε can do to a power
+NEAR = 0.3  # what the family's tail and the short range of κ and ε can do to a power
 _WIDEST = 1.0  # orders that differ by one must be told apart, or the measurement says nothing
 
 
@@ -122,13 +122,13 @@ def standing(measured: Exponent, order: float) -> Standing:
         >>> str(standing(Exponent(3.0, -8.0, 17.0), 3.0))
         'undecided against'
     """
-    if measured.low > order + _NEAR:
+    if measured.low > order + NEAR:
         return Standing.ABOVE
-    if measured.high < order - _NEAR:
+    if measured.high < order - NEAR:
         return Standing.WITHIN
     if not measured.high - measured.low <= _WIDEST:
         return Standing.UNDECIDED
-    return Standing.ATTAINED if measured.low >= order - _NEAR else Standing.NOT_ABOVE
+    return Standing.ATTAINED if measured.low >= order - NEAR else Standing.NOT_ABOVE
 
 
 def compare(fit: Fit, order: Order, name: str) -> str:

@@ -149,7 +149,8 @@ class Experiment(_Table):
                     f"{self.name} has no algorithm {quoted(without)} to leave out: choose one of "
                     f"{labels}"
                 )
-            changes["algorithms"] = kept
+            swept = {label: ranges for label, ranges in self.sweep.items() if label != without}
+            changes |= {"algorithms": kept, "sweep": swept}
         if seeds is not None:
             changes["seeds"] = list(range(seeds))
         if seconds is not None:
