@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from bilevel.lab.curves import stepped
 from bilevel.lab.complexity import tables
 from bilevel.lab.complexity.fits import Trials
 from bilevel.lab.complexity.measure import trial_from_json
 from bilevel.lab.complexity.studies import FULL, Study
+from bilevel.lab.curves import stepped
 from bilevel.lab.design import job
 from bilevel.lab.experiments import archive
 from bilevel.lab.experiments.reproduce import Scale, loads
@@ -28,6 +28,7 @@ from bilevel.lab.quantities import COUNTS
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+_TABLE_1 = RESULTS / "table-1.json.gz"
 _PAPER = "Ji, Yang & Liang, ICML 2021"
 _METRICS = ("validation_loss", "test_loss", "train_accuracy", "test_accuracy")
 _COUNTED = 24  # trials of a sweep
@@ -162,7 +163,7 @@ with the cost of settling it.
 
 def _orders() -> list[list[str]]:
     """Table 1: powers of κ and 1/ε, by method and family."""
-    lines = []
+    lines, command = [], archive.read(_TABLE_1)["about"]["command"]
     for study, trials in _counted():
         for method in study.methods:
             own = [line for line in tables.lines(study, trials) if line.method is method]
@@ -177,7 +178,7 @@ def _orders() -> list[list[str]]:
                 [f"{method.title} needs at most the orders that are printed "
                  f"({where}{study.kappas[-1]:g})", "Table 1",
                  f"{'; '.join(cells)} ([page](../complexity.md))", f"**{_upper(own)}**",
-                 f"{study.seeds} seeds and grids of steps", "`bilevel complexity --table 1 --seeds 5`"]
+                 f"{study.seeds} seeds and grids of steps", f"`{command}`"]
             )  # fmt: skip
     return lines
 
@@ -186,7 +187,8 @@ def _upper(lines: list[tables.Line]) -> Verdict:
     """What the powers of a method say of orders that are upper bounds."""
     above, not_above = [], []
     for line in lines:
-        assert line.printed is not None and line.printed.kappa is not None
+        assert line.printed is not None
+        assert line.printed.kappa is not None
         if line.fit is None:
             return Verdict.UNDECIDED
         for power, order in (
@@ -201,7 +203,7 @@ def _upper(lines: list[tables.Line]) -> Verdict:
 
 def _counted() -> Iterator[tuple[Study, Trials]]:
     """The studies of Table 1 with what was counted."""
-    raw = archive.read(RESULTS / "table-1.json.gz")
+    raw = archive.read(_TABLE_1)
     stored = {part["study"]: part["cells"] for part in raw["cells"]}
     for study in (study for study in FULL if study.name in stored):
         trials = {
