@@ -12,6 +12,8 @@ from bilevel.apps.cleaning.columns import Column, Kind, dates_of, leaks, recogni
 from bilevel.apps.cleaning.counting import how_many, how_right, most_expected_f1
 from bilevel.apps.cleaning.features import Encoder
 
+from .dirty_tables import Command, dirty
+
 N = 40
 COLOURS = ["red", "blue", "green", "grey", "white"]
 THINGS = ["box", "cup", "pen", "bag", "hat", "lamp", "desk", "mat"]
@@ -136,3 +138,11 @@ def test_few_trusted_rows_say_nothing_about_accuracy() -> None:
     rows, hits, low, high = how_right(np.ones(20)) or (0, 0, 0.0, 0.0)
     assert (rows, hits) == (20, 20)
     assert 0.85 < low < 0.9 < 0.999 < high <= 1
+
+
+def test_the_ids_of_trusted_rows_do_not_hide_an_id(clean: Command) -> None:
+    case = dirty()
+    keys = np.random.default_rng(0).permutation
+    clean.write(train=case.train.assign(key=keys(150)), trusted=case.trusted.assign(key=keys(60)))
+    shown = clean("train.csv", "--trusted", "trusted.csv", "--explain-columns")
+    assert "key     ignored   numbers the rows: an id" in shown.out

@@ -12,6 +12,7 @@ from scipy.stats import binomtest
 
 from bilevel.apps.cleaning import words
 from bilevel.apps.cleaning.counting import (
+    agreeing,
     by_audit,
     half_way,
     held_back,
@@ -120,7 +121,7 @@ def test_a_hard_table_of_right_labels_is_not_accused(found: Findings) -> None:
     assert found.precision is None
     assert found.flagged.mean() < 0.12
     assert found.flagged.sum() <= found.count[2]
-    assert "perhaps none is" in words.count(found)
+    assert ", or none." in words.count(found)
     assert "%" not in words.flags(found)
     assert words.cautions(found) == [words.UNSEEN]
     assert "Check 20 rows" in words.UNSEEN
@@ -163,7 +164,7 @@ def test_decisions_on_rows_picked_at_random_give_the_number_without_a_model(
     # Rows that were looked at because they were suspicious stand for nothing but themselves.
     clean.write(decisions=decisions.assign(picked="as suspicious"))
     shown = clean("train.csv", "--trusted", "decisions.csv", "--force")
-    assert "of 110 labels may be wrong, and perhaps none is." in shown.out
+    assert "or none." in shown.out
 
 
 def test_rows_without_a_label_are_told_what_is_likely(clean: Command) -> None:
@@ -176,10 +177,52 @@ def test_rows_without_a_label_are_told_what_is_likely(clean: Command) -> None:
     assert shown.code == 0, shown.err
     assert "10 rows have no label (['-', 'NULL', 'n.a.'] is taken for none)" in shown.err
     assert "differ only in blanks or case are one" in " ".join(shown.err.split())
-    assert "of 140 labels may be wrong" in shown.out
+    assert "of 140 labels are wrong; it may be up to" in shown.out
     found = pd.read_csv(clean.folder / "cleaned" / "labels.csv")
     assert found.suspicion[:10].isna().all()
     assert not found.flagged[:10].any()
     assert (found.likely_label[:10] == right[:10]).mean() > 0.7
     assert found.label[10] == train.label[10]  # as it was written
     assert set(found.likely_label) == {"ant", "bee", "cat"}
+
+
+def test_trusted_rows_that_are_rows_of_the_table_are_these(clean: Command) -> None:
+    case, right = dirty(), table(150, seed=1).label
+    train = case.train.assign(key=np.random.default_rng(0).permutation(150))
+    rows = np.r_[np.flatnonzero(case.wrong)[:10], np.flatnonzero(~case.wrong)[:20]]
+    clean.write(train=train, checked=train.iloc[rows].assign(label=right[rows]))
+    shown = clean("train.csv", "--trusted", "checked.csv")
+    assert shown.code == 0, shown.err
+    assert "30 trusted rows are rows of your table; 10 of them have another label there" in (
+        " ".join(shown.err.split())
+    )
+    assert "column 'key' is left out (numbers the rows: an id)" in shown.err
+    assert "of 120 labels" in shown.out
+    found = clean.labels("train.csv", "--trusted", "checked.csv", "--force")
+    assert len(found) == 150
+    assert found.flagged[rows].tolist() == [True] * 10 + [False] * 20
+    assert found.suspicion[rows].tolist() == [1] * 10 + [0] * 20
+    assert (found.likely_label[rows] == right[rows]).all()
+
+
+def test_rows_that_are_equal_by_chance_are_not_taken_for_checked_ones(clean: Command) -> None:
+    case = dirty()
+    checked = pd.concat([case.trusted[:20], case.train[:20].assign(label="bee")])
+    clean.write(train=case.train, checked=checked)
+    shown = clean("train.csv", "--trusted", "checked.csv")
+    assert "of 150 labels" in shown.out
+    assert "rows of your table" not in shown.err
+
+
+@pytest.mark.parametrize("low", [0.0, 30.0])
+@pytest.mark.parametrize("precise", [None, (0.2, 0.5, 0.7), (0.6, 0.9, 1.0)])
+def test_the_number_of_wrong_labels_and_the_flags_do_not_contradict_each_other(
+    low: float, precise: tuple[float, float, float] | None
+) -> None:
+    count, share_ = agreeing((low, 40.0, 50.0), 100, precise)
+    assert low <= count[0] <= count[1] <= count[2]
+    if share_ is None:
+        assert count[2] == 100
+    else:
+        assert (share_[0] == 0) == (count[0] == 0)
+        assert count[0] >= (60 if precise == (0.6, 0.9, 1.0) else 0)

@@ -208,3 +208,14 @@ def test_the_sheets_are_named_where_the_label_is_on_another(clean: Command) -> N
         pd.DataFrame({"readme": ["see orders"]}).to_excel(book, sheet_name="info", index=False)
         dirty().train.to_excel(book, sheet_name="orders", index=False)
     assert "sheet 'info' of ['info', 'orders']; choose by --sheet" in clean("book.xlsx").err
+
+
+@pytest.mark.parametrize("kind", [".csv", ".xlsx"])
+def test_columns_of_one_name_are_numbered_and_that_is_said(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / f"t{kind}"
+    frame = pd.DataFrame([[1, 2, 3, "a"], [4, 5, 6, "b"]], columns=["x", "x ", "x", "label"])
+    frame.to_csv(file, index=False) if kind == ".csv" else frame.to_excel(file, index=False)
+    found = read(file)
+    assert list(found.frame) == list(found.written) == ["x", "x.2", "x.1", "label"]
+    assert "all but the first are numbered, as 'x.1'" in found.words
+    assert found.frame.iloc[0].tolist() == [1, 2, 3, "a"]

@@ -98,7 +98,7 @@ def test_the_command_finds_out_that_labels_are_numbers_and_predicts_them(clean: 
     shown = clean("train.csv")
     assert shown.code == 0, shown.err
     assert "judged as numbers" in " ".join(shown.err.split())
-    assert "of 249 values may be wrong, and perhaps none is." in shown.out
+    assert "of 249 values are wrong; it may be up to" in shown.out
     found = pd.read_csv(clean.folder / "cleaned" / "labels.csv")
     assert list(found)[-5:] == ["likely_value", "likely_low", "likely_high", "suspicion", "flagged"]
     assert roc_auc_score(wrong[found.label.notna()], found.suspicion.dropna()) > 0.99

@@ -113,7 +113,7 @@ def test_few_trusted_rows_and_none_of_a_class_are_told_on_the_screen_and_in_the_
     clean.write(train=case.train, trusted=case.trusted[case.trusted.label != "ant"].head(8))
     shown = clean("train.csv", *TRUSTED)
     assert shown.code == 0
-    for text in ("there are only 8 trusted rows", "no trusted row has the label ['ant']"):
+    for text in ("there are only 8 trusted rows", "no trusted row has the label 'ant': judged"):
         assert text in " ".join(shown.err.split())
         assert text[1:].replace("'", "&#39;") in clean.report()
     assert "note" not in shown.out

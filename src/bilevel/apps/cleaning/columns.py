@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
@@ -153,7 +154,13 @@ def dates_of(values: pd.Series) -> pd.Series:
     words = _numbered(values.astype(str))
     first = pd.to_numeric(words.str.extract(r"^(\d{1,2})[-/.]")[0], errors="coerce")
     day_first = bool((first > 12).any()) or words.str.contains(r"^\d{1,2}\.").mean() > _MOSTLY
-    return pd.to_datetime(words, errors="coerce", format="mixed", dayfirst=day_first, utc=True)
+    how: dict[str, Any] = {"errors": "coerce", "dayfirst": day_first, "utc": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the first has no form that others could have
+        when = pd.to_datetime(words, **how)
+    rest = when.isna()  # of other forms than the first: slowly
+    when.loc[rest] = pd.to_datetime(words[rest], format="mixed", **how).array
+    return when
 
 
 def _numbered(words: pd.Series) -> pd.Series:

@@ -23,6 +23,7 @@ _NORMAL = 1.645  # 90 %
 _FACTOR, _OFFSET = 1.6, 0.04
 _SUREST, _BEYOND = 0.75, 0.02  # the surest quarter of each class; rows beyond their disagreement
 _PRECISE = 0.4  # of the flags, at least, should be wrong
+_MOSTLY, _NONE = 0.5, 0.5  # of the flags; fewer labels than that are perhaps none
 _PRIOR = 10  # checked rows that the model's own opinion of its flags is worth
 FEW = 50  # trusted rows below which a pool may lose a class
 _KEPT, _STEP, _STEPS = 0.5, 0.05, 200  # of a class's expected rows; nats; how many of them
@@ -176,6 +177,29 @@ def how_many(
     rate, error = (a - g) / gain, np.sqrt(a * (1 - a) / m + g * (1 - g) / n) / gain
     low, high = n * np.clip((rate - _NORMAL * error, rate + _NORMAL * error), 0, 1)
     return min(float(low), expected), expected, max(float(high), expected)
+
+
+def agreeing(
+    count: Interval, flags: int, precise: Interval | None
+) -> tuple[Interval, Interval | None]:
+    """The number of wrong labels and the share of wrong flags, neither contradicting the other.
+
+    Where most flags are surely wrong, so many labels are. Where perhaps no label is wrong, perhaps
+    no flag is. Where nothing is known of the flags, all of them may be wrong.
+
+    >>> agreeing((0.0, 90.0, 120.0), 100, (0.6, 0.9, 1.0))
+    ((60.0, 90.0, 120.0), (0.6, 0.9, 1.0))
+    >>> agreeing((0.0, 20.0, 60.0), 50, (0.2, 0.5, 0.7))
+    ((0.0, 20.0, 60.0), (0.0, 0.5, 0.7))
+    """
+    low, expected, high = count
+    if precise is None:
+        return (low, expected, max(high, flags)), None
+    if precise[0] >= _MOSTLY:
+        low = max(low, flags * precise[0])
+    elif low < _NONE:
+        precise = 0.0, *precise[1:]
+    return (low, max(low, expected), max(low, high)), precise
 
 
 def by_audit(checked: int, wrong: int, rows: int, expected: float) -> Interval:

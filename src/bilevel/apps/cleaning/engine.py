@@ -21,7 +21,7 @@ from bilevel.apps.cleaning import counting
 from bilevel.apps.cleaning.annotators import right_share
 from bilevel.apps.cleaning.columns import Array, Column, recognise
 from bilevel.apps.cleaning.experts import ALL, Rows
-from bilevel.apps.cleaning.features import Encoder, copies_of
+from bilevel.apps.cleaning.features import Encoder, Features, copies_of
 from bilevel.apps.cleaning.pool import Pool
 from bilevel.apps.cleaning.rounds import Judge, Progress, Stages, floor, folds, logs_of
 
@@ -107,9 +107,9 @@ def find_wrong_labels(
     columns = columns or recognise(frame)
     stages = Stages(progress, 2 + 2 * len(ALL))
     stages("reading the columns")
-    encoder = Encoder.fit(frame, columns, seed)
+    encoder, whole = Encoder.learn(frame, columns, seed)
     copies, first, copy_of = copies_of(frame, encoder, codes)
-    features = encoder.transform(frame.iloc[first])
+    features = Features(*(view[first] for view in whole))
     votes = None
     if annotators is not None:
         votes = pd.Index(classes).get_indexer(np.ravel(np.asarray(annotators, object)))
@@ -137,11 +137,10 @@ def find_wrong_labels(
     known = mask if fair is None else mask & np.asarray(fair, bool)
     guesses, doubts = judged.guesses, judged.doubts
     count = counting.how_many(by_pool, given, guesses[doubtful], guesses[known], codes[known])
+    flags, precise = counting.held_back(flags, by_pool, doubts[doubtful], doubts[known])
+    count, precise = counting.agreeing(count, flags, precise)
     if audit and audit[0] >= counting.ENOUGH:
         count = counting.by_audit(*audit, len(doubtful), count[1])
-    flags, precise = counting.held_back(flags, by_pool, doubts[doubtful], doubts[known])
-    if precise is None:  # what is flagged may be wrong
-        count = *count[:2], max(count[2], flags)
     return Findings(
         classes=classes,
         columns=columns,

@@ -23,7 +23,7 @@ from bilevel.apps.cleaning.features import Features
 
 _TREES, _BAG = 60, 20_000  # the trees of a forest, and the most rows that one is grown on
 _LEAVES = 2500  # that a tree of many rows may have
-_CANDIDATES = 60  # the most features that a split looks at
+_CANDIDATES, _FEW = 60, 10  # the most features that a split looks at: a random one, the best one
 _LANDMARKS = 350
 _WIDTHS = (0.25, 1.0)  # of the kernel, in units of the median squared distance
 FOLDS = 5
@@ -181,7 +181,8 @@ def extra_trees(data: Rows) -> Opinion:
 
 def random_forest(data: Rows) -> Opinion:
     """Trees with the best splits, of few features each."""
-    share = min(1.0, 0.15 + 2 / max(1, data.features.tree.shape[1]))
+    columns = max(1, data.features.tree.shape[1])
+    share = min(1.0, 0.15 + 2 / columns, _FEW / columns)
     return _forest(data, RandomForestRegressor, share, 2)
 
 

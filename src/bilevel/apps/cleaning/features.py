@@ -133,27 +133,32 @@ class Texts:
     directions: Array
 
     @staticmethod
-    def fit(frame: pd.DataFrame, columns: list[Column], seed: int) -> Texts:
+    def learn(frame: pd.DataFrame, columns: list[Column], seed: int) -> tuple[Texts, Features]:
+        """The terms, and the views of these rows; every text is taken to pieces once."""
         names = [c.name for c in columns if c.kind is Kind.TEXT]
         empty = Texts(names, [], [], np.zeros(0), np.zeros(0), np.zeros((0, 0)))
         if not names:
-            return empty
+            return empty, empty.transform(frame)
         rows = _joined(frame, names)
         known: list[Any] = []
+        blocks = [sp.csr_matrix((len(rows), 0))]
         for options in (_WORDS, _CHARACTERS):
+            made = TfidfVectorizer(max_features=_TERMS, sublinear_tf=True, **options)
             try:
-                made = TfidfVectorizer(max_features=_TERMS, **options).fit(rows)
+                blocks.append(made.fit_transform(rows))
                 known += [made.get_feature_names_out().tolist(), made.idf_]
             except ValueError:  # nothing occurs twice
                 known += [[], np.zeros(0)]
-        found = Texts(names, known[0], known[2], known[1], known[3], empty.directions)
-        bag = found.bag(rows)
+        bag = _weighed(blocks)
         size = min(_TEXT_DIRECTIONS, bag.shape[1] - 1, bag.shape[0] - 1)
         directions = _leading(bag, size, seed) if size > 0 else np.zeros((0, bag.shape[1]))
-        return replace(found, directions=directions)
+        found = Texts(names, known[0], known[2], known[1], known[3], directions)
+        return found, found._views(rows, bag)
 
-    def bag(self, rows: list[str]) -> Any:
-        """TF-IDF, as a sparse matrix of rows of length about 1."""
+    def transform(self, frame: pd.DataFrame) -> Features:
+        if not self.names:
+            return Features(*[np.zeros((len(frame), 0))] * 3)
+        rows = _joined(frame, self.names)
         parts = (
             (_WORDS, self.words, self.words_idf),
             (_CHARACTERS, self.characters, self.characters_idf),
@@ -164,18 +169,19 @@ class Texts:
                 options = {key: value for key, value in options.items() if key != "min_df"}
                 made = TfidfVectorizer(vocabulary=terms, sublinear_tf=True, **options)
                 made.idf_ = idf
-                blocks.append(made.transform(rows) * np.sqrt(0.5))
-        return sp.hstack(blocks).tocsr()
+                blocks.append(made.transform(rows))
+        return self._views(rows, _weighed(blocks))
 
-    def transform(self, frame: pd.DataFrame) -> Features:
-        if not self.names:
-            return Features(*[np.zeros((len(frame), 0))] * 3)
-        rows = _joined(frame, self.names)
-        bag = self.bag(rows)
+    def _views(self, rows: list[str], bag: Any) -> Features:
         near = bag @ self.directions.T.astype(float)
         near /= np.maximum(np.linalg.norm(near, axis=1, keepdims=True), 1e-9)
         lengths = np.array([[len(row.split())] for row in rows], dtype=float)
         return Features(3 * bag, 2 * near, np.hstack([near, lengths]))  # 3: as nine numbers
+
+
+def _weighed(blocks: list[Any]) -> Any:
+    """TF-IDF of both kinds of terms, as a sparse matrix of rows of length about 1."""
+    return sp.hstack(blocks).tocsr() * np.sqrt(0.5)
 
 
 def _joined(frame: pd.DataFrame, names: list[Any]) -> list[str]:
@@ -204,12 +210,21 @@ class Encoder:
 
     @staticmethod
     def fit(frame: pd.DataFrame, columns: list[Column], seed: int = 0) -> Encoder:
-        parts = Numbers.fit(frame, columns), Categories.fit(frame, columns)
-        found = Encoder(*parts, Texts.fit(frame, columns, seed), np.zeros((0, 0)))
-        linear = found._joined(frame)[0]
-        if linear.shape[1] <= _DIRECTIONS:
-            return found
-        return replace(found, directions=_leading(linear, min(_DIRECTIONS, len(frame) - 1), seed))
+        return Encoder.learn(frame, columns, seed)[0]
+
+    @staticmethod
+    def learn(
+        frame: pd.DataFrame, columns: list[Column], seed: int = 0
+    ) -> tuple[Encoder, Features]:
+        """The encoder, and the features of the rows that it was learned from."""
+        numbers, categories = Numbers.fit(frame, columns), Categories.fit(frame, columns)
+        texts, views = Texts.learn(frame, columns, seed)
+        found = Encoder(numbers, categories, texts, np.zeros((0, 0)))
+        joined = _side_by_side(numbers.transform(frame), categories.transform(frame), views)
+        if joined.linear.shape[1] > _DIRECTIONS:
+            size = min(_DIRECTIONS, len(frame) - 1)
+            found = replace(found, directions=_leading(joined.linear, size, seed))
+        return found, found._projected(joined)
 
     @property
     def columns(self) -> list[Any]:
@@ -217,19 +232,24 @@ class Encoder:
         parts = self.numbers.names, self.numbers.dates, self.categories.names, self.texts.names
         return [name for names in parts for name in names]
 
-    def _joined(self, frame: pd.DataFrame) -> tuple[Any, Array, Array]:
-        parts = [part.transform(frame) for part in (self.numbers, self.categories, self.texts)]
-        linear, kernel, tree = zip(*parts, strict=True)
-        joined = sp.hstack(linear).tocsr() if sp.issparse(linear[2]) else np.hstack(linear)
-        return joined, np.hstack(kernel), np.hstack(tree)
-
     def transform(self, frame: pd.DataFrame) -> Features:
-        linear, kernel, tree = self._joined(frame)
+        parts = (part.transform(frame) for part in (self.numbers, self.categories, self.texts))
+        return self._projected(_side_by_side(*parts))
+
+    def _projected(self, joined: Features) -> Features:
+        linear: Any = joined.linear
+        kernel, tree = joined.kernel, joined.tree
         if self.directions.size:
             linear = linear @ self.directions.T.astype(float)
         linear = np.asarray(linear.todense() if sp.issparse(linear) else linear, dtype=float)
         near = linear if kernel.shape[1] > 2 * _DIRECTIONS else kernel
         return Features(linear, near, tree.astype(np.float32))
+
+
+def _side_by_side(*parts: Features) -> Features:
+    linear, kernel, tree = zip(*parts, strict=True)
+    joined = sp.hstack(linear).tocsr() if sp.issparse(linear[2]) else np.hstack(linear)
+    return Features(joined, np.hstack(kernel), np.hstack(tree))
 
 
 _MANY, _DIFFER = 100, 1.01  # distinct rows; what their labels may add to them

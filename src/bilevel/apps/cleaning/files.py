@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import sqlite3
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -52,6 +54,7 @@ class File:
         style: of a text file.
         place: the sheet or table inside, if there is one.
         above: how many lines above the header were left out.
+        twice: names that several columns have: all but the first are numbered.
     """
 
     path: Path
@@ -61,6 +64,7 @@ class File:
     style: Style | None = None
     place: str = ""
     above: int = 0
+    twice: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -70,6 +74,9 @@ class File:
         if self.above:
             lines = "1 line" if self.above == 1 else f"{self.above} lines"
             how += f"; {lines} above the header left out"
+        if self.twice:
+            second = quoted(f"{self.twice[0]}.1")
+            how += f"; of columns with the same name all but the first are numbered, as {second}"
         return f"{self.path}: {rows:,} rows, {columns:,} columns{'; ' + how if how else ''}"
 
 
@@ -77,7 +84,7 @@ def read(path: Path, told: Told | None = None) -> File:
     """A file of any known kind.
 
     Raises:
-        UserError: no such file, an unknown kind, no rows, two columns of one name.
+        UserError: no such file, an unknown kind, no rows.
     """
     told = told or Told()
     try:
@@ -113,10 +120,13 @@ def _checked(file: File) -> File:
     frame = file.frame.set_axis(file.frame.columns.astype(str).str.strip(), axis=1)
     unnamed = frame.columns.str.startswith("Unnamed: ")
     used = np.asarray(~unnamed | frame.notna().any())
-    names = [f"column {j + 1}" if unnamed[j] else n for j, n in enumerate(frame.columns)]
-    frame = frame.set_axis(names, axis=1).loc[:, used]
-    if twice := sorted(set(frame.columns[frame.columns.duplicated()])):
-        raise UserError(f"{path} has more than one column named {quoted(twice[0])}: rename them")
+    names: dict[str, None] = {}
+    for j, name in enumerate(frame.columns):
+        plain = f"column {j + 1}" if unnamed[j] else name
+        numbered = (f"{plain}.{k}" for k in itertools.count(1))
+        free = (form for form in numbered if form not in names and form not in frame.columns)
+        names[next(free) if plain in names else plain] = None
+    frame = frame.set_axis(list(names), axis=1).loc[:, used]
     if frame.empty:
         raise UserError(f"{path} has a header but no rows")
     last = int(np.flatnonzero(frame.notna().any(axis=1))[-1:].sum()) + 1  # empty rows come after it
@@ -126,10 +136,6 @@ def _checked(file: File) -> File:
 
 
 # Readers
-
-
-def _text(path: Path, told: Told) -> File:
-    return _of_text(path, path.read_bytes(), told)
 
 
 def _gzip(path: Path, told: Told) -> File:
@@ -163,10 +169,6 @@ def _of_text(path: Path, content: bytes, told: Told) -> File:
         raise UserError(
             f"{path} has about {columns:,} columns; at most {_MOST_COLUMNS:,} can be cleaned"
         )
-    names = [name for name in rows[above] if name] if rows else []
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise UserError(f"{path} has more than one column named {quoted(twice)}: rename them")
     options: dict[str, Any] = {"sep": style.separator, "index_col": False, "low_memory": False}
     options["skiprows"] = above
     with warnings.catch_warnings():
@@ -180,7 +182,13 @@ def _of_text(path: Path, content: bytes, told: Told) -> File:
         warnings.simplefilter("ignore", pd.errors.ParserWarning)
         written = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, **options)
     frame, decimal = read_numbers(frame, written, style.decimal)
-    return File(path, "", written, frame, replace(style, decimal=decimal), above=above)
+    style, header = replace(style, decimal=decimal), rows[above] if rows else []
+    return File(path, "", written, frame, style, "", above, _twice(header))
+
+
+def _twice(header: list[Any]) -> tuple[str, ...]:
+    counts = Counter(str(name).strip() for name in header)
+    return tuple(name for name, count in counts.items() if name and count > 1)
 
 
 def _excel(path: Path, told: Told) -> File:
@@ -190,14 +198,16 @@ def _excel(path: Path, told: Told) -> File:
         if sheet not in sheets:
             raise UserError(f"{path} has no sheet {quoted(sheet)}: it has {listed(sheets)}")
         first = pd.read_excel(book, sheet_name=sheet, header=None, nrows=20)
-        above = lines_above(first.astype(object).where(first.notna(), "").to_numpy().tolist())
+        cells = first.astype(object).where(first.notna(), "").to_numpy().tolist()
+        above = lines_above(cells)
         where: dict[str, Any] = {"sheet_name": sheet, "header": above}
         as_is: dict[str, Any] = {"dtype": object, "keep_default_na": False, "na_values": [""]}
         frame, written = pd.read_excel(book, **where), pd.read_excel(book, **where, **as_is)
     if path.stat().st_size < _SMALL:
         _fill_merged(path, sheet, above, frame, written)
     more = f" of {listed(sheets)}; choose by --sheet" if len(sheets) > 1 else ""
-    return File(path, "", written, frame, place=f"sheet {quoted(sheet)}{more}", above=above)
+    header, place = cells[above] if cells else [], f"sheet {quoted(sheet)}{more}"
+    return File(path, "", written, frame, None, place, above, _twice(header))
 
 
 def _fill_merged(path: Path, sheet: str, above: int, *frames: pd.DataFrame) -> None:
@@ -243,20 +253,16 @@ def _plain(path: Path, frame: pd.DataFrame) -> File:
 
 _ARCHIVES = (".zip", ".xlsx")
 _READERS: dict[str, Callable[[Path, Told], File]] = {
-    ".csv": _text,
-    ".tsv": _text,
-    ".txt": _text,
+    **dict.fromkeys(
+        (".csv", ".tsv", ".txt"), lambda path, told: _of_text(path, path.read_bytes(), told)
+    ),
     ".gz": _gzip,
     ".zip": _zip,
     ".xlsx": _excel,
     ".parquet": lambda path, _: _plain(path, pd.read_parquet(path)),
     ".feather": lambda path, _: _plain(path, pd.read_feather(path)),
-    ".json": _lines,
-    ".jsonl": _lines,
-    ".ndjson": _lines,
-    ".db": _database,
-    ".sqlite": _database,
-    ".sqlite3": _database,
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), _lines),
+    **dict.fromkeys((".db", ".sqlite", ".sqlite3"), _database),
 }
 
 

@@ -22,6 +22,7 @@ from bilevel.apps.cleaning.review import write_review
 from bilevel.apps.cleaning.rounds import Progress
 from bilevel.apps.cleaning.trusted import (
     Known,
+    apart,
     numbers_of,
     spelled_alike,
     votes_of,
@@ -50,8 +51,9 @@ def prepare(request: Request) -> Prepared:
         request = replace(request, label=free("majority_label", file.frame))
         file = with_majority(file, people, request.label)
     left_out = *request.ignore, *people
-    known = with_trusted(file, request.label, request.trusted, left_out)
-    values = None if people else _as_numbers(known.labels, file, request)
+    numbers = not people and _are_numbers(apart(file, request.label)[1], file, request)
+    known = with_trusted(file, request.label, request.trusted, left_out, numbers)
+    values = numbers_of(known.labels, _decimal(file)) if numbers else None
     votes = None
     if values is None:
         said = votes_of(file, people, len(known.labels)) if people else pd.DataFrame()
@@ -63,7 +65,9 @@ def prepare(request: Request) -> Prepared:
     else:
         known = known._replace(labels=known.labels.where(values.notna(), np.nan))
         notes = ["the labels are judged as numbers; if they are classes, say --task classification"]
-    columns = recognise(known.frame, request.text, request.category, left_out)
+    # Of the user's rows alone: trusted copies of some would hide an id.
+    own = known.frame.iloc[: len(file.frame)]
+    columns = recognise(own, request.text, request.category, left_out)
     if all(column.kind is Kind.IGNORED for column in columns):
         raise UserError(
             f"{request.train} has no column to learn from besides the labels:\n{explained(columns)}"
@@ -73,26 +77,33 @@ def prepare(request: Request) -> Prepared:
     warnings = [
         *known.notes,
         *notes,
-        *_about_labels(known.labels, file.written[request.label], values is not None),
-        *_about_trusted(known, values is not None),
+        *_about_labels(known.labels, file.written[request.label], numbers),
+        *_about_trusted(known, numbers),
         *(
             f"column {quoted(column.name)} is left out ({column.note}); with --text or --category "
             "it is used"
             for column in [c for c in columns if c.note.endswith("an id")][:10]
         ),
-        *([] if values is not None else leaks(known.frame[have], columns, labels[have])),
+        *([] if numbers else leaks(known.frame[have], columns, labels[have])),
     ]
-    rest = known.fair, known.audit, votes, None if values is None else values.to_numpy(float)
-    return Prepared(request, file, known.frame, labels, known.trusted, *rest, columns, warnings)
+    as_numbers = None if values is None else values.to_numpy(float)
+    facts = known.trusted, known.fair, known.audit, known.corrected
+    return Prepared(
+        request, file, known.frame, labels, *facts, votes, as_numbers, columns, warnings
+    )
 
 
-def _as_numbers(labels: pd.Series, file: File, request: Request) -> pd.Series | None:
-    """The labels as numbers if they are meant so: fractions, or more than classes would be."""
+def _decimal(file: File) -> str:
+    return file.style.decimal if file.style else "."
+
+
+def _are_numbers(labels: pd.Series, file: File, request: Request) -> bool:
+    """Whether the labels are meant as numbers: fractions, or more than classes would be."""
     if request.task not in TASKS:
         raise UserError(f"--task {quoted(request.task)} is unknown: choose from {', '.join(TASKS)}")
     if request.task == "classification":
-        return None
-    values = numbers_of(labels, file.style.decimal if file.style else ".")
+        return False
+    values = numbers_of(labels, _decimal(file))
     known, given = values.dropna(), int(labels.notna().sum())
     if request.task == "regression":
         if len(known) < given / 2:
@@ -100,9 +111,9 @@ def _as_numbers(labels: pd.Series, file: File, request: Request) -> pd.Series | 
                 f"column {quoted(request.label)} holds {listed(list(labels.dropna()[:3]))}: most "
                 "of its labels are no numbers, as --task regression needs them"
             )
-        return values
+        return True
     most = _FEW_VALUES if (known % 1 != 0).any() else max(100, given / 10)
-    return values if len(known) > 0.95 * given and known.nunique() > most else None
+    return len(known) > 0.95 * given and known.nunique() > most
 
 
 def explained(columns: list[Column]) -> str:
@@ -161,10 +172,9 @@ def _about_trusted(known: Known, numbers: bool) -> list[str]:
         )
     without = sorted(set(known.labels.dropna()) - set(known.labels[known.trusted]))
     if without and not numbers:
-        told.append(
-            f"no trusted row has the label {listed(without, 5)}: these labels are judged less "
-            "surely"
-        )
+        names = ", ".join(quoted(name) for name in without[:5])
+        more = f" and {len(without) - 5} more" if len(without) > 5 else ""
+        told.append(f"no trusted row has the label {names}{more}: judged less surely")
     return told
 
 
@@ -220,8 +230,10 @@ def table_of(prepared: Prepared, found: Found) -> pd.DataFrame:
     new = {
         **likely,
         "suspicion": np.where(found.doubtful | found.trusted, found.wrong, np.nan)[rows],
-        "flagged": found.flagged[rows],
+        "flagged": found.flagged[rows].copy(),
     }
+    if prepared.corrected is not None:  # checked, and wrong
+        new["suspicion"][prepared.corrected], new["flagged"][prepared.corrected] = 1, True
     return written.assign(**{free(name, written): values for name, values in new.items()})
 
 

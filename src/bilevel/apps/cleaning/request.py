@@ -41,6 +41,7 @@ class Prepared:
         labels: of the same rows, as text; None where there is none.
         trusted: which of them are right.
         fair, audit: of trusted rows, as in `trusted.Known`.
+        corrected: the numbers of rows that were checked, and whose label was wrong.
         votes: what each annotator said of each row; None without annotators.
         values: the labels as numbers, where they are to be judged so.
         columns: what each column is taken for.
@@ -54,6 +55,7 @@ class Prepared:
     trusted: Array
     fair: Array | None
     audit: tuple[int, int] | None
+    corrected: Array | None
     votes: Array | None
     values: Array | None
     columns: list[Column]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,6 +33,7 @@ class Known(NamedTuple):
         trusted: which labels are right.
         fair: which of these are a fair sample; None: all of them.
         audit: rows that were picked at random and checked, and how many were wrong.
+        corrected: the numbers of rows in the file whose label turned out to be wrong.
         notes: what was made of the labels, for people.
     """
 
@@ -40,11 +42,14 @@ class Known(NamedTuple):
     trusted: Array
     fair: Array | None = None
     audit: tuple[int, int] | None = None
+    corrected: Array | None = None
     notes: tuple[str, ...] = ()
 
 
-def with_trusted(file: File, label: str, trusted: str | None, ignore: tuple[str, ...]) -> Known:
-    """The table's rows, and which labels are known to be right.
+def with_trusted(
+    file: File, label: str, trusted: str | None, ignore: tuple[str, ...], numbers: bool = False
+) -> Known:
+    """The table's rows, and which labels are known to be right: classes of the table, or numbers.
 
     Raises:
         UserError: no such column or file, a missing label, labels or columns that do not fit.
@@ -66,7 +71,11 @@ def with_trusted(file: File, label: str, trusted: str | None, ignore: tuple[str,
     if right.isna().any():
         row = right.index[right.isna()][0]
         raise UserError(f"{other.path} has no label in row {row}: trusted rows need their labels")
-    return _joined((features, labels), (theirs, right), (file.path, other.path), set(ignore))
+    same: _Same = _equal_numbers if numbers else np.equal
+    if not numbers:
+        right = _classes_of(right, set(labels.dropna()), other.path, file.path)
+    rows = (features, labels), (theirs, right)
+    return _joined(*rows, (file.path, other.path), set(ignore), same)
 
 
 def apart(file: File, label: str) -> tuple[pd.DataFrame, pd.Series]:
@@ -176,18 +185,27 @@ def _decided(features: pd.DataFrame, labels: pd.Series, other: File, label: str)
         raise UserError(f"{other.path} has no label for row {rows[empty].iloc[0]:g}: fill it in")
     picked = other.frame.get(PICKED, pd.Series("", other.frame.index)) == AT_RANDOM
     wrong = other.frame[DECISION] == "wrong"
-    changed = labels.copy()
-    changed[rows.astype(int)] = right.to_numpy()
+    places, changed = rows.astype(int).to_numpy(), labels.copy()
+    changed[places] = right.to_numpy()
     fair = np.asarray(features.index.isin(rows[picked]))
     note = f"of {len(rows)} rows that you decided on, {int(wrong.sum())} had wrong labels"
     audit = int(picked.sum()), int((picked & wrong).sum())
-    return Known(features, changed, np.asarray(features.index.isin(rows)), fair, audit, (note,))
+    trusted, corrected = np.asarray(features.index.isin(rows)), places[wrong] - 1
+    return Known(features, changed, trusted, fair, audit, corrected, (note,))
 
 
 _Part = tuple[pd.DataFrame, pd.Series]
+_Same = Callable[[Array, Array], Any]
 
 
-def _joined(doubtful: _Part, checked: _Part, paths: tuple[Path, Path], ignore: set[str]) -> Known:
+def _equal_numbers(given: Array, right: Array) -> Array:
+    values = (pd.to_numeric(part, errors="coerce") for part in (given, right))
+    return np.asarray(np.equal(*values) | (given == right))
+
+
+def _joined(
+    doubtful: _Part, checked: _Part, paths: tuple[Path, Path], ignore: set[str], same: _Same
+) -> Known:
     (features, labels), (theirs, right), (path, other) = doubtful, checked, paths
     mine, there = set(features) - ignore, set(theirs) - ignore
     if lacking := sorted(mine - there):
@@ -195,19 +213,51 @@ def _joined(doubtful: _Part, checked: _Part, paths: tuple[Path, Path], ignore: s
             f"{other} lacks columns of {path}: {listed(lacking)}; add them, or use --ignore for "
             "those that do not matter"
         )
-    classes = set(labels.dropna())
+    frame = pd.concat([features, theirs.reindex(columns=features.columns)], ignore_index=True)
+    cells = pd.util.hash_pandas_object(frame[sorted(mine)].astype(object).astype(str), index=False)
+    if mine and cells[: len(features)].isin(cells[len(features) :]).all():
+        raise UserError(f"every row of {path} is among the trusted rows: nothing is left to judge")
+    mask = np.r_[np.zeros(len(features), bool), np.ones(len(theirs), bool)]
+    joined = Known(frame, pd.concat([labels, right], ignore_index=True), mask)
+    return _in_place(joined, cells.to_numpy(), len(features), same)
+
+
+def _in_place(known: Known, cells: Array, own: int, same: _Same) -> Known:
+    """Trusted rows that are rows of the table are these, where most of them are: with no copy of
+    the same row that is still to be judged.
+    """
+    once = [~pd.Series(part).duplicated(keep=False) for part in (cells[:own], cells[own:])]
+    mine, theirs = np.flatnonzero(once[0]), own + np.flatnonzero(once[1])
+    place = pd.Series(mine, cells[mine])
+    theirs = theirs[np.isin(cells[theirs], place.index)]
+    if len(theirs) <= (len(cells) - own) / 2:
+        return known
+    rows, labels, trusted = place[cells[theirs]].to_numpy(), known.labels.copy(), known.trusted
+    given, right = labels[rows].to_numpy(), labels[theirs].to_numpy()
+    corrected = rows[pd.notna(given) & ~same(given, right).astype(bool)]
+    labels[rows], trusted[rows] = right, True
+    kept = np.setdiff1d(np.arange(len(cells)), theirs)
+    note = (
+        f"{len(rows)} trusted rows are rows of your table; {len(corrected)} of them have another "
+        "label there"
+    )
+    return Known(
+        known.frame.iloc[kept].reset_index(drop=True),
+        labels.iloc[kept].reset_index(drop=True),
+        trusted[kept],
+        corrected=corrected,
+        notes=(note,),
+    )
+
+
+def _classes_of(right: pd.Series, classes: set[str], other: Path, path: Path) -> pd.Series:
     right = right.map(lambda name: name if name in classes else _respelled(name, classes))
     if unknown := sorted(set(right) - classes):
         raise UserError(
             f"labels of {other} that do not occur in {path}: {listed(unknown)}; "
             f"there are {listed(sorted(classes))}"
         )
-    frame = pd.concat([features, theirs.reindex(columns=features.columns)], ignore_index=True)
-    cells = pd.util.hash_pandas_object(frame[sorted(mine)].astype(object).astype(str), index=False)
-    if mine and cells[: len(features)].isin(cells[len(features) :]).all():
-        raise UserError(f"every row of {path} is among the trusted rows: nothing is left to judge")
-    mask = np.r_[np.zeros(len(features), bool), np.ones(len(theirs), bool)]
-    return Known(frame, pd.concat([labels, right], ignore_index=True), mask)
+    return right
 
 
 def _respelled(name: str, classes: set[str]) -> str:

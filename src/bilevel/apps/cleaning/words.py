@@ -36,7 +36,9 @@ def count(found: Found) -> str:
     low, expected, high = (f"{round(number):,}" for number in found.count)
     rows = f"{int(found.doubtful.sum()):,} {noun(found)}"
     if found.count[0] < 0.5:
-        return f"Up to about {high} of {rows} may be wrong, and perhaps none is."
+        if found.blind or expected in ("0", high):
+            return f"Up to about {high} of {rows} may be wrong, and perhaps none is."
+        return f"Perhaps about {expected} of {rows} are wrong; it may be up to {high}, or none."
     interval = f"with 90% confidence between {low} and {high}"
     return f"About {expected} of {rows} are wrong; {interval}."
 
