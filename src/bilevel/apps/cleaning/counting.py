@@ -14,7 +14,8 @@ from scipy.special import softmax
 
 from bilevel.apps.cleaning.columns import Array, Column
 
-ENOUGH = 20  # checked rows from which an interval rests on them
+ENOUGH = 20  # checked rows from which an interval rests on them and on a model
+LEAST = 10  # rows of the table, picked at random, from which it rests on their labels alone
 _SURE = 0.8  # of the flags' mean P(wrong) was true on the development tables
 _LEAST = 0.2  # a label that is wrong with less probability is not flagged
 _NORMAL = 1.645  # 90 %

@@ -138,9 +138,10 @@ def find_wrong_labels(
     guesses, doubts = judged.guesses, judged.doubts
     count = counting.how_many(by_pool, given, guesses[doubtful], guesses[known], codes[known])
     flags, precise = counting.held_back(flags, by_pool, doubts[doubtful], doubts[known])
-    count, precise = counting.agreeing(count, flags, precise)
-    if audit and audit[0] >= counting.ENOUGH:
+    if audit and audit[0] >= counting.LEAST:
         count = counting.by_audit(*audit, len(doubtful), count[1])
+    else:
+        count, precise = counting.agreeing(count, flags, precise)
     return Findings(
         classes=classes,
         columns=columns,

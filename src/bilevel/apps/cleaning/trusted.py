@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bilevel.apps.cleaning.columns import Array
+from bilevel.apps.cleaning.counting import LEAST
 from bilevel.apps.cleaning.files import File, Told, read
 from bilevel.apps.cleaning.sniffing import read_numbers
 from bilevel.errors import UserError, listed, quoted
@@ -239,12 +240,15 @@ def _in_place(known: Known, cells: Array, own: int, same: _Same) -> Known:
     kept = np.setdiff1d(np.arange(len(cells)), theirs)
     note = (
         f"{len(rows)} trusted rows are rows of your table; {len(corrected)} of them have another "
-        "label there"
     )
+    note += "label there"
+    if len(rows) >= LEAST:
+        note += "; they are taken for a fair sample of all rows: picked at random, not by suspicion"
     return Known(
         known.frame.iloc[kept].reset_index(drop=True),
         labels.iloc[kept].reset_index(drop=True),
         trusted[kept],
+        audit=(len(rows), len(corrected)),
         corrected=corrected,
         notes=(note,),
     )
