@@ -117,3 +117,21 @@ def test_labels_that_are_no_numbers_are_refused(clean: Command, task: str) -> No
     assert shown.code == 2
     words = "are no numbers" if task == "regression" else "'numbers' is unknown: choose from auto"
     assert words in " ".join(shown.err.split())
+
+
+def test_trusted_numbers_may_be_new_and_written_in_another_style(clean: Command) -> None:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": random.uniform(1, 3, 200).round(4)})
+    price = (10 * frame["size"] + random.normal(size=200)).round(2)
+    wrong = price.where(frame.index > 9, 10 * price)
+    frame.assign(label=wrong).to_csv(clean.folder / "train.csv", sep=";", decimal=",", index=False)
+    rows = np.r_[5:10, 10:30]
+    clean.write(trusted=frame.assign(label=price).iloc[rows])
+    shown = clean("train.csv", "--trusted", "trusted.csv")
+    assert shown.code == 0, shown.err
+    told = " ".join(shown.err.split())
+    assert "25 trusted rows are rows of your table; 5 of them have another label there" in told
+    assert "of 175 values" in shown.out
+    assert "no label" not in told
+    found = pd.read_csv(clean.folder / "cleaned" / "labels.csv", sep=";", decimal=",")
+    assert np.flatnonzero(found.flagged).tolist() == list(range(10))

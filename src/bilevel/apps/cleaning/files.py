@@ -67,6 +67,11 @@ class File:
     twice: tuple[str, ...] = ()
 
     @property
+    def decimal(self) -> str:
+        """The sign before the fraction of a number."""
+        return (self.style and self.style.decimal) or "."
+
+    @property
     def words(self) -> str:
         """What was found, for people."""
         rows, columns = self.frame.shape
@@ -116,7 +121,6 @@ def _kind(path: Path) -> str:
 
 
 def _checked(file: File) -> File:
-    path = file.path
     frame = file.frame.set_axis(file.frame.columns.astype(str).str.strip(), axis=1)
     unnamed = frame.columns.str.startswith("Unnamed: ")
     used = np.asarray(~unnamed | frame.notna().any())
@@ -128,7 +132,7 @@ def _checked(file: File) -> File:
         names[next(free) if plain in names else plain] = None
     frame = frame.set_axis(list(names), axis=1).loc[:, used]
     if frame.empty:
-        raise UserError(f"{path} has a header but no rows")
+        raise UserError(f"{file.path} has a header but no rows")
     last = int(np.flatnonzero(frame.notna().any(axis=1))[-1:].sum()) + 1  # empty rows come after it
     index = pd.RangeIndex(1, last + 1)  # as people count, without the header
     frame, written = frame[:last], file.written.loc[:, used].set_axis(frame.columns, axis=1)[:last]
@@ -162,8 +166,7 @@ def _of_text(path: Path, content: bytes, told: Told) -> File:
     text = content.decode(style.encoding, errors="strict").removeprefix("\ufeff")
     if not text.strip():
         raise UserError(f"{path} is empty")
-    rows = first_lines(text, style.separator)
-    above = lines_above(rows)
+    above = lines_above(rows := first_lines(text, style.separator))
     columns = text.partition("\n")[0].count(style.separator) + 1
     if columns > _MOST_COLUMNS:
         raise UserError(

@@ -53,7 +53,7 @@ def prepare(request: Request) -> Prepared:
     left_out = *request.ignore, *people
     numbers = not people and _are_numbers(apart(file, request.label)[1], file, request)
     known = with_trusted(file, request.label, request.trusted, left_out, numbers)
-    values = numbers_of(known.labels, _decimal(file)) if numbers else None
+    values = numbers_of(known.labels, file.decimal) if numbers else None
     votes = None
     if values is None:
         said = votes_of(file, people, len(known.labels)) if people else pd.DataFrame()
@@ -93,17 +93,13 @@ def prepare(request: Request) -> Prepared:
     )
 
 
-def _decimal(file: File) -> str:
-    return file.style.decimal if file.style else "."
-
-
 def _are_numbers(labels: pd.Series, file: File, request: Request) -> bool:
     """Whether the labels are meant as numbers: fractions, or more than classes would be."""
     if request.task not in TASKS:
         raise UserError(f"--task {quoted(request.task)} is unknown: choose from {', '.join(TASKS)}")
     if request.task == "classification":
         return False
-    values = numbers_of(labels, _decimal(file))
+    values = numbers_of(labels, file.decimal)
     known, given = values.dropna(), int(labels.notna().sum())
     if request.task == "regression":
         if len(known) < given / 2:
@@ -185,6 +181,7 @@ def run(prepared: Prepared, progress: Progress, jobs: int | None = None) -> Foun
     how: dict[str, Any] = {
         "trusted": prepared.trusted[have],
         "fair": None if prepared.fair is None else prepared.fair[have],
+        "audit": prepared.audit,
         "columns": prepared.columns,
         "seed": prepared.request.seed,
         "jobs": jobs,
@@ -193,8 +190,7 @@ def run(prepared: Prepared, progress: Progress, jobs: int | None = None) -> Foun
     found: Found
     if prepared.values is None:
         votes = None if prepared.votes is None else prepared.votes[have]
-        how |= {"audit": prepared.audit, "annotators": votes}
-        found = find_wrong_labels(frame, prepared.labels[have], **how)
+        found = find_wrong_labels(frame, prepared.labels[have], annotators=votes, **how)
     else:
         found = find_wrong_numbers(frame, prepared.values[have], **how)
     if have.all():

@@ -91,6 +91,7 @@ def find_wrong_numbers(
     *,
     trusted: Any = None,
     fair: Any = None,
+    audit: tuple[int, int] | None = None,
     columns: list[Column] | None = None,
     seed: int = 0,
     jobs: int | None = None,
@@ -101,7 +102,7 @@ def find_wrong_numbers(
     Args:
         table: a DataFrame of numbers, categories, dates and free text, with gaps; or an array.
         values: one for each row.
-        trusted, fair, columns, seed, jobs, progress: as of `find_wrong_labels`.
+        trusted, fair, audit, columns, seed, jobs, progress: as of `find_wrong_labels`.
 
     Example:
         >>> random = np.random.default_rng(0)
@@ -151,6 +152,9 @@ def find_wrong_numbers(
     flags, precise = counting.held_back(flags, wrong[doubtful], doubts[doubtful], doubts[known])
     total, rows = float(wrong.sum()), int(doubtful.sum())
     low = 0.0 if precise is None else min(flags * precise[0], total)
+    count = low, total, min(_FACTOR * total + _OFFSET * rows, rows)
+    if audit and audit[0] >= counting.LEAST:
+        count = counting.by_audit(*audit, rows, total)
     return NumberFindings(
         columns=columns,
         wrong=wrong,
@@ -159,7 +163,7 @@ def find_wrong_numbers(
         high=likely + far,
         flagged=counting.the_worst(wrong, flags),
         trusted=mask,
-        count=(low, total, min(_FACTOR * total + _OFFSET * rows, rows)),
+        count=count,
         precision=precise,
         checked=counting.how_right((np.abs(given - likely) <= far)[known]),
         model=model,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -72,11 +71,13 @@ def with_trusted(
     if right.isna().any():
         row = right.index[right.isna()][0]
         raise UserError(f"{other.path} has no label in row {row}: trusted rows need their labels")
-    same: _Same = _equal_numbers if numbers else np.equal
-    if not numbers:
+    if numbers:
+        spelled = dict(zip(numbers_of(labels, file.decimal), labels, strict=True))
+        values = numbers_of(right, other.decimal)
+        right = values.map(lambda v: spelled.get(v, f"{v:.15g}".replace(".", file.decimal)))
+    else:
         right = _classes_of(right, set(labels.dropna()), other.path, file.path)
-    rows = (features, labels), (theirs, right)
-    return _joined(*rows, (file.path, other.path), set(ignore), same)
+    return _joined((features, labels), (theirs, right), (file.path, other.path), set(ignore))
 
 
 def apart(file: File, label: str) -> tuple[pd.DataFrame, pd.Series]:
@@ -196,17 +197,9 @@ def _decided(features: pd.DataFrame, labels: pd.Series, other: File, label: str)
 
 
 _Part = tuple[pd.DataFrame, pd.Series]
-_Same = Callable[[Array, Array], Any]
 
 
-def _equal_numbers(given: Array, right: Array) -> Array:
-    values = (pd.to_numeric(part, errors="coerce") for part in (given, right))
-    return np.asarray(np.equal(*values) | (given == right))
-
-
-def _joined(
-    doubtful: _Part, checked: _Part, paths: tuple[Path, Path], ignore: set[str], same: _Same
-) -> Known:
+def _joined(doubtful: _Part, checked: _Part, paths: tuple[Path, Path], ignore: set[str]) -> Known:
     (features, labels), (theirs, right), (path, other) = doubtful, checked, paths
     mine, there = set(features) - ignore, set(theirs) - ignore
     if lacking := sorted(mine - there):
@@ -220,10 +213,10 @@ def _joined(
         raise UserError(f"every row of {path} is among the trusted rows: nothing is left to judge")
     mask = np.r_[np.zeros(len(features), bool), np.ones(len(theirs), bool)]
     joined = Known(frame, pd.concat([labels, right], ignore_index=True), mask)
-    return _in_place(joined, cells.to_numpy(), len(features), same)
+    return _in_place(joined, cells.to_numpy(), len(features))
 
 
-def _in_place(known: Known, cells: Array, own: int, same: _Same) -> Known:
+def _in_place(known: Known, cells: Array, own: int) -> Known:
     """Trusted rows that are rows of the table are these, where most of them are: with no copy of
     the same row that is still to be judged.
     """
@@ -235,13 +228,12 @@ def _in_place(known: Known, cells: Array, own: int, same: _Same) -> Known:
         return known
     rows, labels, trusted = place[cells[theirs]].to_numpy(), known.labels.copy(), known.trusted
     given, right = labels[rows].to_numpy(), labels[theirs].to_numpy()
-    corrected = rows[pd.notna(given) & ~same(given, right).astype(bool)]
+    corrected = rows[pd.notna(given) & (given != right)]
     labels[rows], trusted[rows] = right, True
     kept = np.setdiff1d(np.arange(len(cells)), theirs)
-    note = (
-        f"{len(rows)} trusted rows are rows of your table; {len(corrected)} of them have another "
-    )
-    note += "label there"
+    has = "has" if len(corrected) == 1 else "have"
+    note = f"{len(rows)} trusted rows are rows of your table; {len(corrected)} of them {has} "
+    note += "another label there"
     if len(rows) >= LEAST:
         note += "; they are taken for a fair sample of all rows: picked at random, not by suspicion"
     return Known(
