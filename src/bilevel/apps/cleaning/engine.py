@@ -21,7 +21,7 @@ from bilevel.apps.cleaning import counting
 from bilevel.apps.cleaning.annotators import right_share
 from bilevel.apps.cleaning.columns import Array, Column, recognise
 from bilevel.apps.cleaning.experts import ALL, Rows
-from bilevel.apps.cleaning.features import Encoder, Features, copies_of
+from bilevel.apps.cleaning.features import Encoder, copies_of
 from bilevel.apps.cleaning.pool import Pool
 from bilevel.apps.cleaning.rounds import Judge, Progress, Stages, floor, folds, logs_of
 
@@ -109,7 +109,8 @@ def find_wrong_labels(
     stages("reading the columns")
     encoder, whole = Encoder.learn(frame, columns, seed)
     copies, first, copy_of = copies_of(frame, encoder, codes)
-    features = Features(*(view[first] for view in whole))
+    features = whole.of(first)
+    del whole  # as large as all that is kept
     votes = None
     if annotators is not None:
         votes = pd.Index(classes).get_indexer(np.ravel(np.asarray(annotators, object)))

@@ -84,8 +84,9 @@ class Ridge:
     def map(self, features: Features) -> Array:
         if not self.landmarks.size:
             return features.linear
-        distances = cdist(features.kernel, self.landmarks, "sqeuclidean")
-        return np.asarray(np.exp(-distances / self.width) @ self.whiten)
+        near = cdist(features.kernel, self.landmarks, "sqeuclidean")
+        near /= -self.width  # in place: it is the largest array of all
+        return np.asarray(np.exp(near, out=near) @ self.whiten)
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,7 @@ def softmax_regression(data: Rows, ridge: float = 1e-3, steps: int = 40) -> Opin
     for j in np.unique(fold):
         inside, out = data.rows[fold != j], data.rows[fold == j]
         if len(inside):
-            part = Features(*(view[out] for view in data.features))
-            scores[out] = fit(inside).scores(part)
+            scores[out] = fit(inside).scores(data.features.of(out))
     return Opinion(scores, model)
 
 
@@ -249,11 +249,13 @@ def _ridge(data: Rows, maps: Iterator[Ridge], penalties: tuple[float, ...]) -> O
     weight, Q = data.weight[data.rows], data.Q[data.rows]
     root, mean = np.sqrt(weight)[:, None], weight @ Q / weight.sum()
     Y, least = root * (Q - mean), np.inf
+    outside = np.setdiff1d(np.arange(len(data.Q)), data.rows)
     for candidate in maps:
-        Z = candidate.map(data.features)
-        A = root * Z[data.rows]
+        A = candidate.map(data.features.of(data.rows))
+        A *= root
         e, U = _spectrum(A)
         AU = A @ U
+        del A
         for penalty in penalties:
             inverse = 1 / (np.maximum(e, 0) + penalty)
             beta = inverse[:, None] * (AU.T @ Y)
@@ -261,8 +263,9 @@ def _ridge(data: Rows, maps: Iterator[Ridge], penalties: tuple[float, ...]) -> O
             left_out = (Y - AU @ beta) / np.maximum(1 - leverage, 1e-2)[:, None]
             if (error := float((left_out**2).sum())) < least:
                 least, model = error, replace(candidate, weights=U @ beta, mean=mean)
-                scores = Z @ model.weights + mean
+                scores = np.empty((len(data.Q), Q.shape[1]))
                 scores[data.rows] = Q - left_out / root
+    scores[outside] = model.scores(data.features.of(outside))
     return Opinion(scores, model)
 
 

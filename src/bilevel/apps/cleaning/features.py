@@ -31,6 +31,9 @@ class Features(NamedTuple):
     kernel: Array
     tree: Array
 
+    def of(self, rows: Array) -> Features:
+        return Features(*(view[rows] for view in self))
+
 
 @dataclass(frozen=True)
 class Numbers:

@@ -22,7 +22,7 @@ from scipy.stats import norm, t
 
 from bilevel.apps.cleaning import counting, experts
 from bilevel.apps.cleaning.columns import Array, Column, recognise
-from bilevel.apps.cleaning.features import Encoder, Features, copies_of
+from bilevel.apps.cleaning.features import Encoder, copies_of
 from bilevel.apps.cleaning.rounds import Progress, Stages
 
 _EXPERTS = experts.ALL[1:]  # softmax regression is for classes
@@ -124,7 +124,8 @@ def find_wrong_numbers(
     centre = float(np.median(given))
     scale = float(np.median(np.abs(given - centre))) * 1.4826 or float(given.std()) or 1.0
     z = (given - centre) / scale
-    features = Features(*(view[first] for view in whole))
+    features = whole.of(first)
+    del whole  # as large as all that is kept
     fold = np.zeros(len(copies), int)
     data = experts.Rows(
         features, np.zeros((0, 1)), copies, fold, np.arange(len(copies)), seed, jobs
