@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 import pytest
 import torch
+from torch import Tensor
 
 import bilevel
 from bilevel.algorithms import SABA, SOBA, Algorithm, ITDBiO, StocBiO, named, registry
+from bilevel.algorithms.contract import State
 from bilevel.algorithms.judged import Judged
+from bilevel.algorithms.single_loop import Directions
+from bilevel.oracles.points import Oracle
+from bilevel.problem.sampling import Streams
 
 from .fresh import units
 from .rows import sum_quad
-from .smooth import D, log_cosh, quad, ridge
+from .smooth import D, log_cosh, quad, quartic, ridge
 from .truth import truth
 
 # MAML's Φ is another one: f after D steps from a start that is x.
@@ -116,6 +124,55 @@ def test_noise_makes_batches_grow_and_never_leads_up() -> None:
     assert "batch" not in first
     assert result.state.measured["batch"] > 256
     assert values[-1] <= values[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uphill(SOBA):
+    """SOBA, whose x moves up in the chapters with these numbers."""
+
+    chapters: tuple[int, ...] = ()
+    begun: list[int] = field(default_factory=list)
+
+    def begin(self, oracle: Oracle, points: Mapping[str, Tensor]) -> State:
+        self.begun.append(len(self.begun))
+        return super().begin(oracle, points)
+
+    def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
+        found = super().directions(oracle, state, streams)
+        sign = -1 if self.begun[-1] in self.chapters else 1
+        return found._replace(by_point={**found.by_point, "x": sign * found.by_point["x"]})
+
+
+def test_a_chapter_that_leads_nowhere_costs_no_step() -> None:
+    problem, best = quad(2, 4, 1e2, seed=5)
+    uphill = Judged(method=Uphill(chapters=tuple(range(15))))
+    result = bilevel.minimize(problem, uphill, steps=8)
+    start = truth(problem, problem.x0, problem.y0)[0]
+    assert result.state.measured["lost"] == 8  # none of its ways was taken
+    assert truth(problem, result.x, problem.y0)[0] - best <= 0.01 * (start - best)
+
+
+def test_what_one_chapter_needed_is_not_asked_of_all() -> None:
+    problem = quad(5, 10, 1e2, seed=5)[0]
+    seen = [
+        bilevel.minimize(
+            problem, Judged(method=Uphill(chapters=(0, 1))), steps=steps
+        ).state.measured
+        for steps in (2, 5)
+    ]
+    assert [found["lost"] for found in seen] == [2, 2]
+    assert [found["more"] for found in seen] == [4, 1]
+    assert [found["left"] for found in seen] == [0.01, 0.1]
+
+
+def test_random_series_are_short_enough_to_lead_somewhere() -> None:
+    measured = bilevel.minimize(ridge(), method("sustain"), steps=8).state.measured
+    assert "lost" not in measured
+
+
+def test_a_step_with_products_in_each_inner_step_is_cut_short() -> None:
+    counts = bilevel.minimize(quartic(1, 3.0), method("vrbo"), steps=1).counts
+    assert counts.hv <= 1000  # 64 inner steps with 64 products each would be 16,384
 
 
 def test_numbers_keep_the_papers_loop() -> None:

@@ -43,6 +43,21 @@ with warnings.catch_warnings(record=True) as seen:
 print(answers, [(w.category.__name__, str(w.message)) for w in seen])
 """
 RIGHT = "(4, 6, 6, 1.0)"
+STRETCH = """
+import torch, bilevel, bilevel.oracles
+from numba.core.event import install_recorder
+generator = torch.Generator().manual_seed(0)
+X, labels = torch.randn(80, 3, generator=generator), torch.arange(80) % 2
+halves = (X[:40], labels[:40]), (X[40:], labels[40:])
+problem = bilevel.logistic_problem(*halves, penalty=bilevel.PerFeature())
+method = bilevel.algorithms.SOBA(inner_lr=0.1, outer_lr=0.1, batch=8)
+oracle = bilevel.oracles.make(problem)
+state = method.init(oracle, problem.x0, problem.y0)
+with install_recorder("numba:compile") as seen:
+    x = method.stretch(oracle, state, 6)[0].x
+loops = [event for _, event in seen.buffer if "loop_" in event.data["dispatcher"].__name__]
+print(x.tolist(), len(loops) // 2, len(seen.buffer) // 2)  # each event begins and ends
+"""
 
 
 @pytest.fixture
@@ -121,6 +136,13 @@ def test_only_who_has_to_wait_is_told_and_damaged_files_are_compiled_again(fresh
     found = fresh(OWN).out
     assert found.startswith(RIGHT)
     assert found.count("RuntimeWarning") == 1
+
+
+def test_a_loop_that_was_joined_is_read_from_disk_by_the_next_process(fresh):
+    cold, warm = (fresh(STRETCH).out.split("] ") for _ in range(2))
+    assert cold[0] == warm[0]
+    assert cold[1].split()[0] == "1"  # so that stretches do run, and the count counts
+    assert warm[1] == "0 0\n"
 
 
 def test_kernels_work_where_nothing_can_be_written(monkeypatch):

@@ -8,8 +8,9 @@ Any method of the two other frames takes it, `X()` without a number:
   these units its sizes need no guess: they are handed to its fields by name (`sizes`).
 - The way that x has come is a step that is tried: Φ is evaluated at its end, and the step is
   taken, or shortened until Φ has fallen. x stays where Φ was lowest.
-- A way that does not lead down along ∇Φ is noise, or too long. Batches grow; where chance decides
-  on all rows too, a chapter has more steps; then steps shrink.
+- A way that does not lead down along ∇Φ is noise, or too rough. Then x takes the step of L-BFGS
+  from the ∇Φ that is known (`state.measured["lost"]` counts these), and batches grow; on all rows
+  the next chapter has more steps, and then more terms. Where ways lead down again, fewer.
 
 A method takes measured sizes in fields of these names, as far as it has them:
 `inner_lr`, `neumann_lr`, `fixed_point_lr` (a part of 1/L), `inner_steps`, `neumann_terms` (as many
@@ -50,13 +51,14 @@ _WAY = 1.4  # what the rates of its steps sum up to, as y and v follow x with a 
 _LOOKS = 4  # times that the curvature is measured on the way
 _FAR = 4.0  # times the model's way: more, and the steps have run away
 _SIGNAL = 0.1  # the part of the model's slope that a way must have
-_SHORTER = 8.0  # by which steps shrink where there is none
 _LEFT, _LEAST_LEFT = 0.1, 1e-4  # what inner steps and series leave of their error
 _TERMS = 64  # the most inner steps and terms
+_CHANCE = 4  # times fewer, where one random term stands for all: they are its noise
+_PRICE = 128  # the most calls of a step, by fewer steps and terms
 _ROOM = 1024  # numbers of steps that a chapter may use for its random rows
-_MORE = 32  # times as many steps, where noise does not come from the rows
-_FOLLOW = 4  # times as many, where there is none: y and v may have lagged behind
+_MORE = 4.0  # times as many steps, where noise is not from the rows, or y and v have lagged behind
 _OUTER = ("mixed_lr", "share", "start_lr")  # of f
+_COUNTS = ("inner_steps", "neumann_terms")
 _RATES = ("inner_lr", "neumann_lr", "fixed_point_lr")
 
 
@@ -93,7 +95,7 @@ class Judged(TriedSteps):
 
     def course(
         self, oracle: Oracle, here: Evaluation, state: State, model: Course, sizes: dict[str, float]
-    ) -> Course | None:
+    ) -> Course:
         batch = _batch(oracle, sizes)
         units = InUnits(oracle, here.y, here.memory.get("factor"), _ROOM * (state.step + 1))
         chapter = _Chapter(
@@ -102,15 +104,14 @@ class Judged(TriedSteps):
         way, by_chance = chapter.way(model, pairs_of(state))
         slope, wanted = float(here.h @ way), model.t * model.slope
         if slope <= _SIGNAL * wanted:
+            _relaxed(sizes)
             # A way that is short, without noise, leads on as far as the model would go.
             noisy = batch is not None or by_chance
             return Course(way, slope, 1.0 if noisy else max(1.0, wanted / slope), model.share)
-        if not _grown(oracle, sizes, by_chance):
-            # Nor is it noise: the way is too long, or the method's estimate too rough.
-            length = model.t * float(model.d.abs().max()) / _SHORTER
-            left = max(sizes.get("left", _LEFT) / 10, _LEAST_LEFT)
-            sizes.update(longest=length / 10, fresh=length, left=left)
-        return None
+        if not _grown(oracle, sizes):  # nor is it noise, but the method's estimate too rough
+            sizes["left"] = max(sizes.get("left", _LEFT) / 10, _LEAST_LEFT)
+        sizes["lost"] = sizes.get("lost", 0.0) + 1
+        return model
 
     def tried(
         self,
@@ -182,12 +183,18 @@ class _Chapter:
         multiplier = norm(self.units.solved(self.here.v)) / apart or 1.0
         found = {
             **dict.fromkeys(_RATES, rate),
-            **dict.fromkeys(("inner_steps", "neumann_terms"), terms),
+            **dict.fromkeys(_COUNTS, terms),
             "batch": self.batch,
             "multiplier": multiplier,
             "nu": 1 / multiplier,
         }
         method = self.method.sized(found) or self.method
+        if method.price(1).hv is None:
+            terms = math.ceil(terms / _CHANCE)
+            method = method.sized({"neumann_terms": terms}) or method
+        while terms > 1 and _calls(method) > _PRICE:
+            terms //= 2
+            method = method.sized(dict.fromkeys(_COUNTS, terms)) or method
         if any(hasattr(method, name) for name in _OUTER):
             zero = torch.zeros_like(self.here.y)
             outer = self.left * measured.outer_rate(self.units, self.here.x, zero, size)
@@ -204,15 +211,19 @@ def _batch(oracle: Oracle, sizes: Mapping[str, float]) -> int | None:
     return size if size <= _MANY * min(counts) else None
 
 
-def _grown(oracle: Oracle, sizes: dict[str, float], by_chance: bool) -> bool:
+def _grown(oracle: Oracle, sizes: dict[str, float]) -> bool:
     """Whether batches could grow, or on all rows the chapters, and so have."""
     if _batch_grown(oracle, sizes):
         return True
     more = sizes.get("more", 1.0)
-    if more < (_MORE if by_chance else _FOLLOW):
-        sizes["more"] = _GROWTH * more
-        return True
-    return False
+    sizes["more"] = min(_GROWTH * more, _MORE)
+    return more < _MORE
+
+
+def _relaxed(sizes: dict[str, float]) -> None:
+    """What one place has asked for, the next may not: such chapters cost more."""
+    sizes["more"] = max(sizes.get("more", 1.0) / 2, 1.0)
+    sizes["left"] = min(3 * sizes.get("left", _LEFT), _LEFT)
 
 
 def _batch_grown(oracle: Oracle, sizes: dict[str, float]) -> bool:
@@ -224,11 +235,16 @@ def _batch_grown(oracle: Oracle, sizes: dict[str, float]) -> bool:
 
 def _steps(method: Algorithm, batch: int | None, oracle: Oracle) -> int:
     """As many as cost a few passes over the rows."""
-    cost = method.price(1)
-    # Where chance or a tolerance decides, ten calls stand for what is not known.
-    calls = [10 if c is None else c for c in (cost.gc_g, cost.jv, cost.hv)]
-    total = sum(calls) + (2 if cost.gc_f is None else cost.gc_f) / 2
+    total = _calls(method)
     share = 1.0 if batch is None else batch / max(oracle.inner_rows or 0, oracle.outer_rows or 0)
     # Enough for y and v to follow x, where all of them move once per step.
     fewest = max(2, math.ceil(_CALLS / total))
     return int(min(_STEPS, max(fewest, _WORTH / (total * share))))
+
+
+def _calls(method: Algorithm) -> float:
+    """What a step costs."""
+    cost = method.price(1)
+    # Where chance or a tolerance decides, ten calls stand for what is not known.
+    calls = [10 if c is None else c for c in (cost.gc_g, cost.jv, cost.hv)]
+    return sum(calls) + (2 if cost.gc_f is None else cost.gc_f) / 2

@@ -101,10 +101,10 @@ class TriedSteps(Algorithm):
 
     def course(
         self, oracle: Oracle, here: Evaluation, state: State, model: Course, sizes: dict[str, float]
-    ) -> Course | None:
+    ) -> Course:
         """Along what to go from here, given what the quasi-Newton model would do: that, by default.
 
-        None stays here: `sizes`, which may be changed, make the next step another one.
+        `sizes` may be changed, for the next step.
         """
         return model
 
@@ -132,10 +132,8 @@ class TriedSteps(Algorithm):
             if again.is_finite and norm(again.h) > 0:
                 here, size, model = again, norm(again.h), self._model(again, state)
         course = self.course(oracle, here, state, model, sizes)
-        if course is None:
-            return _state(state.step + 1, here, pairs, sizes), Report(here.h, size, here.solves)
         there, cut = self.tried(oracle, here, course, streams, sizes)
-        if there is None:
+        if there is None or torch.equal(there.x, here.x):  # none found, or x's rounding hides it
             return self.begin_again(state, here, sizes, course.t * float(course.d.abs().max()))
         d, slope = course.d, course.slope
         s, z = there.x - here.x, there.h - here.h
