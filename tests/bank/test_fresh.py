@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import bilevel
-from bilevel.algorithms import F2SA, SOBA, AIDBiO, Algorithm, ITDBiO, StocBiO
+from bilevel.algorithms import F2SA, SOBA, AIDBiO, Algorithm, AnchoredAID, ITDBiO, StocBiO
+from bilevel.oracles import View, make
 
 from . import fresh
 from .smooth import singular
@@ -40,6 +41,17 @@ def ends(problem: bilevel.Problem, algorithm: Algorithm | None, steps: int) -> b
 @pytest.mark.parametrize("name", QUICK)
 def test_the_default_converges(name: str) -> None:
     assert ends(QUICK[name](), None, 200).status == "converged"
+
+
+def test_a_model_that_falls_for_ever_is_followed_within_reach_and_its_step_is_taken() -> None:
+    problem, method = fresh.domains(), AnchoredAID()
+    oracle = make(problem)
+    state, _ = method.step(View.of(oracle), method.init(oracle, problem.x0, problem.y0))
+    assert (
+        0 < float((state.x - problem.x0).abs().max()) <= 30 * max(1, float(problem.x0.abs().max()))
+    )
+    before, after = (truth(problem, x, problem.y0)[0] for x in (problem.x0, state.x))
+    assert after < before
 
 
 @pytest.mark.parametrize(

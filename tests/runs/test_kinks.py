@@ -56,6 +56,13 @@ def test_smooth_losses_have_no_kink_in_any_unit(unit, dtype):
     assert not has_kink(oracle, problem.x0, y, torch.ones(2, dtype=dtype))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, D])
+def test_where_gradients_vanish_smooth_losses_have_no_kink(dtype):
+    """There every change is all of the gradient: only how it shrinks tells it from a jump."""
+    problem = _problem(lambda x, y: ((y - 2 * x) ** 2).sum(), _near_one, [0.5], [1.0], dtype)
+    assert not has_kink(oracles.make(problem), problem.x0, problem.y0, torch.zeros(1, dtype=dtype))
+
+
 def test_a_kink_nearby_does_not_count():
     problem = _problem(*KINKED["inner, |y - x|"], [0.0, 0.0], [0.0, 0.0])
     y = torch.full((2,), 1e-7, dtype=D)

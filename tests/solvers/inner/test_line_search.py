@@ -244,3 +244,9 @@ def test_newton_ends_where_g_is_zero_at_its_minimum():
     solved = solve(inner.NewtonCG(tol=1e-300, steps=60, preconditioner=Curvature()), problem)
     assert solved.status == "stalled"
     assert solved.steps <= 20
+
+
+def test_an_overflowing_gradient_is_not_called_converged(solver):
+    problem = unconstrained(lambda y: y.exp().sum(), torch.zeros(2, dtype=torch.float64))
+    found = solve(solver(tol=1e-8, drop=0.1), problem, y=torch.full_like(problem.y0, 800.0))
+    assert found.status != "converged"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +46,9 @@ class LBFGS(InnerSolver):
 
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
         search = _Search(oracle, x, y)
-        search.goal = max(self.tol, self.drop * search.gradient_norm)
+        # Infinity is at most a fraction of infinity: an overflow at the start must not be the goal.
+        first = search.gradient_norm if math.isfinite(search.gradient_norm) else 0.0
+        search.goal = max(self.tol, self.drop * first)
         if search.gradient_norm <= self.tol:
             return InnerSolution(y, InnerStatus.CONVERGED, 0, search.gradient_norm)
         found = scipy.optimize.minimize(
