@@ -2,8 +2,8 @@
 
 y*(x) solves ∇y g(x, y) = 0, so a covector r of y* becomes the covector −(∂∇y g/∂x)' H⁻¹ r of x,
 with H = ∇²y g. The solve H⁻¹ r is itself a function whose derivative is another solve; so the
-derivative can be differentiated again, and argmins can be nested. Automatic differentiation is
-called only here and in `oracles/autograd.py`.
+derivative can be differentiated again, and argmins can be nested. The points of an oracle are
+differentiated once and for all: they cannot serve here.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bilevel.oracles.derivatives import Function, derivatives, vmap
 from bilevel.oracles.twice import refuse_compiled
 
 # inner(y, *x); a function that minimises it from a given y; one that solves H v = r by products.
-Function = Callable[..., Tensor]
-Minimise = Callable[[Function, Tensor, Sequence[Tensor]], Tensor]
+Loss = Callable[..., Tensor]
+Minimise = Callable[[Loss, Tensor, Sequence[Tensor]], Tensor]
 Solve = Callable[[Callable[[Tensor], Tensor], Tensor], Tensor]
 
 
 def argmin(
-    inner: Function, y0: Tensor, x: Sequence[Tensor], minimise: Minimise, solve: Solve
+    inner: Loss, y0: Tensor, x: Sequence[Tensor], minimise: Minimise, solve: Solve
 ) -> Tensor:
     """argmin_y inner(y, *x), differentiable in x; not in what `inner` closes over."""
     found: Tensor = _Argmin.apply(inner, minimise, solve, y0, *x)  # type: ignore[no-untyped-call]
     return found
 
 
-class _Argmin(torch.autograd.Function):
+class _Argmin(Function):
     @staticmethod
     def forward(inner: Any, minimise: Any, solve: Any, y0: Any, *x: Any) -> Any:
         return minimise(inner, y0.detach(), [part.detach() for part in x])
@@ -54,7 +55,7 @@ class _Argmin(torch.autograd.Function):
         return _Argmin.apply(_rows(inner, in_dims), minimise, solve, y0, *x), 0  # type: ignore[no-untyped-call]
 
 
-class _Solve(torch.autograd.Function):
+class _Solve(Function):
     """v with ∇²y g(x, y) v = r."""
 
     @staticmethod
@@ -63,10 +64,10 @@ class _Solve(torch.autograd.Function):
             y = y.detach().requires_grad_()
             value = inner(y, *(p.detach() for p in x))
             refuse_compiled(value)
-            slope = torch.autograd.grad(value, y, create_graph=True)[0]
+            slope = derivatives([value], [y], create_graph=True)[0]
 
         def product(v: Tensor) -> Tensor:
-            return _derivatives(slope, [y], v.view_as(y), retain_graph=True)[0].reshape(-1)
+            return derivatives([slope], [y], [v.view_as(y)], retain_graph=True)[0].reshape(-1)
 
         return solve(product, r.reshape(-1)).view_as(y)
 
@@ -80,7 +81,7 @@ class _Solve(torch.autograd.Function):
         v, y, *x = ctx.saved_tensors
 
         def product(slope: Tensor, y: Tensor) -> Tensor:
-            return _derivatives(slope, [y], v, create_graph=True)[0]
+            return derivatives([slope], [y], [v], create_graph=True)[0]
 
         return None, None, *_implicit(ctx, grads[0], y, x, product, by_y=True)
 
@@ -104,18 +105,10 @@ def _implicit(
     with torch.enable_grad():
         y, x = _alias(y), [_alias(p) if n else p for p, n in zip(x, needed, strict=True)]
         wanted = [y] * by_y + [p for p, n in zip(x, needed, strict=True) if n]
-        slope = torch.autograd.grad(ctx.inner(y, *x), y, create_graph=True)[0]
-        found = iter(_derivatives(residual(slope, y), wanted, -u, create_graph=again))
+        slope = derivatives([ctx.inner(y, *x)], [y], create_graph=True)[0]
+        found = iter(derivatives([residual(slope, y)], wanted, [-u], create_graph=again))
     of_y = [next(found) for _ in range(by_y)]
     return u, *of_y, *(next(found) if n else None for n in needed)
-
-
-def _derivatives(
-    value: Tensor, variables: list[Tensor], v: Tensor, **how: bool
-) -> Sequence[Tensor]:
-    if not value.requires_grad:
-        return [torch.zeros_like(variable) for variable in variables]
-    return torch.autograd.grad(value, variables, v, materialize_grads=True, **how)
 
 
 def _alias(tensor: Tensor) -> Tensor:
@@ -124,11 +117,11 @@ def _alias(tensor: Tensor) -> Tensor:
     return other if other.requires_grad else other.detach().requires_grad_()
 
 
-def _rows(inner: Function, dims: Sequence[Any]) -> Function:
+def _rows(inner: Loss, dims: Sequence[Any]) -> Loss:
     """A batch of problems is one separable problem."""
 
     def together(y: Tensor, *x: Tensor) -> Tensor:
-        total: Tensor = torch.func.vmap(inner, (0, *dims[4:]))(y, *x).sum()
+        total: Tensor = vmap(inner, (0, *dims[4:]))(y, *x).sum()
         return total
 
     return together

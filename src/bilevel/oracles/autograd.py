@@ -1,14 +1,15 @@
-"""Derivatives of any two losses by automatic differentiation: the only file that calls it."""
+"""The oracle of any two losses, by automatic differentiation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bilevel.oracles.arrivals import Arrivals
+from bilevel.oracles.derivatives import Saved, derivatives
 from bilevel.oracles.plans import Descend
 from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Plan, Start
 from bilevel.oracles.twice import refuse_compiled, told
@@ -54,7 +55,7 @@ class AutogradOracle(Oracle):
         if not self._measures:
             return _Linear(self.problem, x, y, draw, looks=not looked)
         made = _Linear(self.problem, x, y, draw, looks=not looked)
-        with (saved := _Saved()):
+        with (saved := Saved()):
             made.make()
         # The others will be about as large; a linear loss saves nothing.
         self._linear_bytes, self._measures = max(1, saved.bytes), False
@@ -82,7 +83,7 @@ class AutogradOracle(Oracle):
             problem.moment.buffers = after
             # If the loss does not use y, there is no gradient to take. The graph is freed before
             # `sub_` writes: nothing it has saved is overwritten while in use.
-            for part, slope in zip(moved, _derivatives(value, ys), strict=True):
+            for part, slope in zip(moved, derivatives([value], ys), strict=True):
                 part.sub_(slope, alpha=lr)
         return y
 
@@ -107,7 +108,7 @@ class _Outer(Outer):
         # Changes that f makes to statistics are dropped: only training, on g, moves them.
         of_y = Arrivals(y, ys, self._y).expect()
         value, _ = self._problem.call("outer", xs, of_y.given, self._draw)
-        found = _derivatives(value, [*xs, *ys])
+        found = derivatives([value], [*xs, *ys])
         return x.flat(found[: len(xs)], self._x), of_y.vector(found[len(xs) :])
 
 
@@ -133,7 +134,7 @@ class _Inner(Inner):
         arrivals = Arrivals(structure, ys, self._y).expect()
         with torch.enable_grad():
             value, problem.moment.buffers = problem.call("inner", xs, arrivals.given, self.draw)
-        return value.detach(), arrivals.vector(_derivatives(value, ys))
+        return value.detach(), arrivals.vector(derivatives([value], ys))
 
     @torch.enable_grad()
     def gradients(self) -> tuple[Tensor, Tensor]:
@@ -141,7 +142,7 @@ class _Inner(Inner):
         xs, ys = x.leaves(self._x), y.leaves(self._y)
         of_y = Arrivals(y, ys, self._y).expect()
         value, problem.moment.buffers = problem.call("inner", xs, of_y.given, self.draw)
-        found = _derivatives(value, [*xs, *ys])
+        found = derivatives([value], [*xs, *ys])
         return x.flat(found[: len(xs)], self._x), of_y.vector(found[len(xs) :])
 
     @torch.enable_grad()
@@ -149,7 +150,7 @@ class _Inner(Inner):
         problem, structure = self._problem, self._problem.x_structure
         xs, ys = structure.leaves(self._x), problem.y_structure.views(self._y.detach())
         value, _ = problem.call("inner", xs, ys, self.draw)
-        return structure.flat(_derivatives(value, xs), self._x)
+        return structure.flat(derivatives([value], xs), self._x)
 
 
 class _Linear(_Inner, Linear):
@@ -186,7 +187,7 @@ class _Linear(_Inner, Linear):
         if self._looks:
             refuse_compiled(value)
         with told():
-            self._slopes = _derivatives(value, self._ys, create_graph=True)
+            self._slopes = derivatives([value], self._ys, create_graph=True)
 
     def value(self) -> Tensor:
         self.make()
@@ -214,19 +215,12 @@ class _Linear(_Inner, Linear):
         of_x = self._problem.x_structure.flat(found[count:], self._x)
         return products.vector(found[:count]), of_x
 
-    def _backward(self, v: Tensor, variables: list[Tensor]) -> Sequence[Tensor]:
+    def _backward(self, v: Tensor, variables: list[Tensor]) -> list[Tensor]:
         along = self._problem.y_structure.views(v)
-        # Parts of y that enter g linearly and without x have no derivative.
-        pairs = [(s, a) for s, a in zip(self._slopes, along, strict=True) if s.requires_grad]
-        if not pairs:
-            return [torch.zeros_like(variable) for variable in variables]
-        slopes, along = (list(part) for part in zip(*pairs, strict=True))
         with told():
-            # The graph is kept for the next product of the same solve.
-            found = torch.autograd.grad(
-                slopes, variables, along, retain_graph=True, materialize_grads=True
-            )
-        return _dense(found)
+            # The graph is kept for the next product of the same solve. Parts of y that enter g
+            # linearly and without x have no derivative.
+            return derivatives(self._slopes, variables, along, retain_graph=True)
 
 
 class _Start(Start):
@@ -241,7 +235,7 @@ class _Start(Start):
     def pull(self, r: Tensor) -> Tensor:
         x = _leaf(self._x)
         # r also stands in for y, which a start that does not depend on x returns: slope zero.
-        return _derivatives(self._problem.start(x, r.detach()) @ r, [x])[0]
+        return derivatives([self._problem.start(x, r.detach()) @ r], [x])[0]
 
 
 class Recording:
@@ -249,48 +243,13 @@ class Recording:
 
     def __init__(self, function: Callable[[Tensor], Tensor], x: Tensor) -> None:
         self._x = _leaf(x)
-        with torch.enable_grad(), (saved := _Saved()):
+        with torch.enable_grad(), (saved := Saved()):
             self._z = function(self._x)
         self.value, self.bytes = self._z.detach(), saved.bytes
 
     def pull(self, covector: Tensor) -> Tensor:
         """(∂φ/∂x)' covector; this frees the graph."""
-        (product,) = torch.autograd.grad(self._z, self._x, covector, materialize_grads=True)
-        return product
-
-
-class _Saved(torch.autograd.graph.saved_tensors_hooks):
-    """Records what the graphs built inside it save for their backward passes."""
-
-    def __init__(self) -> None:
-        self._found = dict[int, int]()
-        super().__init__(self._note, lambda tensor: tensor)
-
-    @property
-    def bytes(self) -> int:
-        return sum(self._found.values())
-
-    def _note(self, tensor: Tensor) -> Tensor:
-        if tensor.layout == torch.strided:  # a sparse matrix is the user's data, kept in any case
-            # By storage, so that views of one buffer count once.
-            storage = tensor.untyped_storage()
-            self._found[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # the tensor itself would hold the graph that holds it: a leak
-
-
-def _derivatives(
-    value: Tensor, variables: list[Tensor], create_graph: bool = False
-) -> list[Tensor]:
-    """Zeros for variables that the value does not use on this batch."""
-    if not value.requires_grad:
-        return [torch.zeros_like(variable) for variable in variables]
-    found = torch.autograd.grad(value, variables, create_graph=create_graph, materialize_grads=True)
-    return _dense(found)
-
-
-def _dense(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Embeddings may give sparse gradients, which do not go into a flat vector."""
-    return [part if part.layout == torch.strided else part.to_dense() for part in tensors]
+        return derivatives([self._z], [self._x], [covector])[0]
 
 
 def _leaf(variable: Tensor) -> Tensor:
