@@ -13,13 +13,15 @@ from torch import Tensor
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.single_loop import Directions, SingleLoop
 from bilevel.algorithms.triple import TripleLoop, triple
-from bilevel.arguments import Schedule, at, fraction
+from bilevel.arguments import Schedule, at, fraction, natural, positive
 from bilevel.oracles.plans import Implicit, Series, do
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.problem.sources import Rows
 from bilevel.schedules import decaying
+from bilevel.solvers.updates.base import Update
+from bilevel.solvers.updates.descent import Descent
 
 Points = Mapping[str, Tensor]
 Evaluate = Callable[[Points], Mapping[str, Tensor]]
@@ -140,3 +142,35 @@ class SelfCorrecting(Carried):
 
     def price(self, k: int) -> Cost:
         return self.once() + self.once() if k > 0 else self.once()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfCorrectingSeries(SelfCorrecting):
+    """STORM on y and on the hypergradient by a Neumann series.
+
+    A method says which terms of the series it takes.
+    """
+
+    inner_lr: float | Schedule = decaying(0.1, 1 / 3)
+    neumann_terms: int = 10
+    neumann_lr: float = 0.1
+    batch: int | None = 64
+
+    others, carried = "", "xy"
+
+    def __post_init__(self) -> None:
+        natural("neumann_terms", self.neumann_terms)
+        positive("neumann_lr", self.neumann_lr)
+        super().__post_init__()  # after the numbers that the price is made of
+
+    @abstractmethod
+    def series(self, streams: Streams) -> Series:
+        """The terms, on batches that were drawn for this step."""
+
+    def updates(self) -> Mapping[str, Update]:
+        return {"y": Descent(self.inner_lr), "x": self.moves_x(decaying(0.1, 1 / 3))}
+
+    def on_rows(self, oracle: Oracle, streams: Streams, fresh: bool) -> Evaluate:
+        series = self.series(streams)
+        S, T, C = (streams.rows(role, self.batch) for role in ("inner", "outer", "cross"))
+        return implicit(oracle, S, T, series, C)

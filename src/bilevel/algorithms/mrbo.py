@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bilevel.algorithms.carried import Evaluate, SelfCorrecting, implicit
+from bilevel.algorithms.carried import SelfCorrectingSeries
 from bilevel.algorithms.registry import register
-from bilevel.arguments import Schedule, natural, positive
 from bilevel.oracles.plans import Series
-from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import CROSS, GRADIENT, OUTER, Cost
 from bilevel.problem.sampling import Streams
 from bilevel.schedules import decaying
-from bilevel.solvers.updates.base import Update
-from bilevel.solvers.updates.descent import Descent
 
 
 @register(
@@ -31,7 +26,7 @@ from bilevel.solvers.updates.descent import Descent
     steps=300,
 )
 @dataclass(frozen=True, kw_only=True)
-class MRBO(SelfCorrecting):
+class MRBO(SelfCorrectingSeries):
     """STORM on both levels: each direction is corrected by its own change on the same batch.
 
         d_y ← ∇y g(x, y; S) + (1 − η) (d_y − ∇y g(x′, y′; S)),   y ← y − ρ d_y
@@ -57,27 +52,10 @@ class MRBO(SelfCorrecting):
         tensor([0.5000, 0.5000])
     """
 
-    inner_lr: float | Schedule = decaying(0.1, 1 / 3)
-    neumann_terms: int = 10
-    neumann_lr: float = 0.1
-    batch: int | None = 64
-
-    others, carried = "", "xy"
-
-    def __post_init__(self) -> None:
-        natural("neumann_terms", self.neumann_terms)
-        positive("neumann_lr", self.neumann_lr)
-        super().__post_init__()  # after the numbers that the price is made of
-
-    def updates(self) -> Mapping[str, Update]:
-        return {"y": Descent(self.inner_lr), "x": self.moves_x(decaying(0.1, 1 / 3))}
-
-    def on_rows(self, oracle: Oracle, streams: Streams, fresh: bool) -> Evaluate:
+    def series(self, streams: Streams) -> Series:
         hessians = streams.batches("hessian", self.batch, self.neumann_terms)
         # η Σ_q as in stocBiO's Algorithm 3: the step of the series is also its scale.
-        series = Series(hessians, self.neumann_lr, self.neumann_lr, summed=True)
-        S, T, C = (streams.rows(role, self.batch) for role in ("inner", "outer", "cross"))
-        return implicit(oracle, S, T, series, C)
+        return Series(hessians, self.neumann_lr, self.neumann_lr, summed=True)
 
     def once(self) -> Cost:
         return Cost(*(OUTER + GRADIENT + CROSS)) + Cost(hv=self.neumann_terms)

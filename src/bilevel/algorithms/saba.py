@@ -113,14 +113,8 @@ class SABA(TripleLoop):
         return sampled(oracle, x, y, points["v"], rows)
 
 
-def _block(i: int, total: int | None, size: int | None) -> tuple[Rows, float]:
-    """The rows of block i, and their share of all."""
-    if total is None or size is None:
-        return None, 1.0
-    rows = torch.arange(i * size, min((i + 1) * size, total))
-    return rows, len(rows) / total
-
-
 def _blocks(total: int | None, size: int | None) -> list[Rows]:
-    count = 1 if total is None or size is None else -(-total // size)
-    return [_block(i, total, size)[0] for i in range(count)]
+    """All rows, in blocks of this size."""
+    if total is None or size is None:
+        return [None]
+    return list(torch.split(torch.arange(total), int(size)))

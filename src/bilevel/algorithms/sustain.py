@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bilevel.algorithms.carried import Evaluate, SelfCorrecting, implicit
+from bilevel.algorithms.carried import SelfCorrectingSeries
 from bilevel.algorithms.registry import register
-from bilevel.arguments import Schedule, positive, positive_integer
+from bilevel.arguments import positive_integer
 from bilevel.oracles.plans import Series
-from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import CROSS, GRADIENT, OUTER, Cost
 from bilevel.problem.sampling import Streams
 from bilevel.schedules import decaying
-from bilevel.solvers.updates.base import Update
-from bilevel.solvers.updates.descent import Descent
 
 
 @register(
@@ -32,7 +28,7 @@ from bilevel.solvers.updates.descent import Descent
     steps=300,
 )
 @dataclass(frozen=True, kw_only=True)
-class SUSTAIN(SelfCorrecting):
+class SUSTAIN(SelfCorrectingSeries):
     """STORM on both levels; of the Neumann series one random term stands for all.
 
         d_y ← ∇y g(x, y; S) + (1 − η) (d_y − ∇y g(x′, y′; S)),   y ← y − ρ d_y
@@ -59,32 +55,19 @@ class SUSTAIN(SelfCorrecting):
         True
     """
 
-    inner_lr: float | Schedule = decaying(0.1, 1 / 3)
-    neumann_terms: int = 10
-    neumann_lr: float = 0.1
-    batch: int | None = 64
-
-    others, carried = "", "xy"
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive_integer("neumann_terms", self.neumann_terms)
-        positive("neumann_lr", self.neumann_lr)
+        positive_integer("neumann_terms", self.neumann_terms)  # one of none cannot be drawn
 
     @property
     def samples(self) -> bool:
         return True  # where the series ends is random, even on all rows
 
-    def updates(self) -> Mapping[str, Update]:
-        return {"y": Descent(self.inner_lr), "x": self.moves_x(decaying(0.1, 1 / 3))}
-
-    def on_rows(self, oracle: Oracle, streams: Streams, fresh: bool) -> Evaluate:
+    def series(self, streams: Streams) -> Series:
         Q, tau = self.neumann_terms, self.neumann_lr
         # The last term of a series of random length, times Q: its mean is the whole series.
         hessians = streams.batches("hessian", self.batch, streams.below(Q))
-        series = Series(hessians, tau, scale=Q * tau, summed=False)
-        S, T, C = (streams.rows(role, self.batch) for role in ("inner", "outer", "cross"))
-        return implicit(oracle, S, T, series, C)
+        return Series(hessians, tau, scale=Q * tau, summed=False)
 
     def once(self) -> Cost:
         return Cost(*(OUTER + GRADIENT + CROSS)) + Cost(hv=None)
