@@ -21,7 +21,7 @@ from bilevel.solvers.linear.inner_hessian import InnerHessian
 from bilevel.solvers.linear.settled_cg import SettledCG
 
 _ROUNDS = 6
-_FAR = 60  # rounds at a start, from which y* may be far: each leaves a part of the way
+_FAR = 60  # rounds at the start, from which y* may be far: each covers a part of the way
 
 
 @register(

@@ -24,23 +24,23 @@ from bilevel.oracles.views import View
 from bilevel.problem.sampling import first_of
 from bilevel.problem.sources import Rows
 
-_LEAST, _PER_Y, _MOST = 400, 32, 1 / 8  # the first sample: rows, rows per entry of y, at most
-_SMALL = 4096  # up to this many rows all of them are cheap: no share is the most
+_LEAST, _PER_Y, _MOST = 400, 32, 1 / 8  # the first sample: rows, rows per entry of y, share of all
+_SMALL = 4096  # up to this many rows no share is too large: all of them are cheap
 _ALL = 0.25  # a sample of more than this share of the rows is not worth its error
-_WIDE = 16  # looks are at this many times the rows of the sample, until noise hides h
-_GROWTH = 4  # of the sample, or of the looks, when it is found to be too small
-_AIM = 0.1  # a run on the sample ends where ‖h‖ has fallen to this part
+_WIDE = 16  # looks use this many times the rows of the sample, until noise hides h
+_GROWTH = 4  # of the sample, or of the looks, if found too small
+_AIM = 0.1  # a run on the sample ends once ‖h‖ has fallen to this fraction
 _RUN = 200  # or after this many steps
-_KNOWN = 0.5  # the part of the promised fall by which Φ may be uncertain
-_FOREIGN = 0.5  # the part of h that the sample may know nothing of: more, and x belongs to rows
-_REACH = 30.0  # the first run goes at most so far, in units of x: a model may fall for ever
-_POOR, _PATIENCE = 0.5, 2  # less than this part of the promise, so often: the sample is too small
+_KNOWN = 0.5  # the fraction of the promised decrease by which Φ may be uncertain
+_FOREIGN = 0.5  # the fraction of h that a sample may not see: beyond it, x belongs to rows
+_REACH = 30.0  # the first run moves x at most this far, in its units: a model may fall for ever
+_POOR, _PATIENCE = 0.5, 2  # less than this fraction of the promise, this often: too small a sample
 _DENSE = 250  # up to this size the sample's H is built at once
 
 
 @cache
 def _rule() -> TriedSteps:
-    """The deterministic rule, on a model: a look follows, so that rough solves will do."""
+    """The deterministic rule, on a model: a look follows, so rough solves will do."""
     return cast(TriedSteps, named("aid-qn").make(drop=0.1, first=0.1))
 
 
@@ -62,10 +62,10 @@ class AnchoredAID(Algorithm):
 
     A look gives L = f − ⟨v, ∇y g⟩ and its gradient on many rows at one point, without an inner
     solve. The losses of a small sample, with linear terms that make value and gradient those of
-    the look, are then minimised by `AIDQN`. The next look takes or rejects the end by Φ, and tells
-    whether so few rows will do: the sample grows if Φ fell by less than promised, the looks if
-    their noise hides ∇Φ. Where a quarter of the rows would be needed, or x has entries for single
-    rows, it is `AIDQN` on all of them. There is nothing to choose.
+    the look, are then minimised by `AIDQN`. The next look accepts or rejects the end by Φ, and
+    shows whether so few rows suffice: the sample grows if Φ fell by less than promised, the looks
+    if their noise hides ∇Φ. Where a quarter of the rows would be needed, or x has entries for
+    single rows, it is `AIDQN` on all of them. There is nothing to choose.
 
     Example:
         >>> import torch, bilevel
@@ -155,11 +155,11 @@ class _Rows:
         return Sample(self._oracle, *(self._rows(n, size) for n in totals))
 
     def _rows(self, total: int | None, size: float) -> Rows:
-        """So many rows of a side; of the smaller side as many as of the larger one, or all."""
+        """This many rows of one loss; of the smaller data as many as of the larger, or all."""
         return first_of(self._oracle.seed, total, min(1.0, size / total)) if total else None
 
     def first(self, state: State) -> State:
-        """The look of a state that has none: at the start on the solution of the sample."""
+        """The state with its first look: at the start, where the sample's solution is."""
         if "v" not in state.points:
             found = self.solve(self._sample, state.x, state.y, None, state.memory["v"])
             if found.is_finite:

@@ -106,7 +106,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Report:
-    """What a step says of itself.
+    """What a step reports.
 
     Args:
         direction: the estimate of ∇Φ(x) that x moved along, at the x before the step.

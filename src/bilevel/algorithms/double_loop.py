@@ -31,7 +31,7 @@ from bilevel.solvers.updates.measured import MeasuredDescent
 class DoubleLoop(Algorithm):
     """x_{k+1} = x_k − β ∇̂Φ(x_k), where y follows by an inner solver and ∇̂Φ by AID or ITD.
 
-    A method says of which parts it is made at outer step k; the loop below is the same for all
+    A method says which parts make up outer step k; the loop below is the same for all
     (the paper, Algorithm 1, lines 3 to 8).
 
     Args:

@@ -42,7 +42,7 @@ class F3SA(SelfCorrecting):
         y ← y − ρ d_y,  p ← p − ρ d_p,  x ← x − γ d_x
 
     where x′, y′, p′ are those of the previous step. The paper's y is p here, and its z is y; its λ
-    grows, for which a run in several stages with growing λ does as well.
+    grows: for that, make several runs with growing λ, each from the end of the last.
 
     Args:
         multiplier: λ.

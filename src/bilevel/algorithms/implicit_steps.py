@@ -46,7 +46,7 @@ from bilevel.solvers.linear.sampled_neumann import SampledNeumann
 
 
 class InnerSteps(NamedTuple):
-    """Of K outer steps: how many steps y takes in each, and their learning rates, (K, the most)."""
+    """For K outer steps: how many steps y takes in each, and their rates, (K, largest count)."""
 
     counts: Array
     rates: Array
@@ -89,7 +89,7 @@ def are_plain(parts: Parts) -> bool:
 def stretch(
     method: Algorithm, parts: Parts, oracle: Oracle, state: State, inner: InnerSteps
 ) -> tuple[State, Report, Tensor]:
-    """As many outer steps as there are inner ones."""
+    """As many outer steps as `inner` describes."""
     steps = len(inner.counts)
     v = state.points.get("v", torch.zeros_like(state.y))
     memory, ks = state.memory["x"], range(state.step, state.step + steps)

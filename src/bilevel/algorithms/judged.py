@@ -1,16 +1,16 @@
 """The loop of methods whose sizes are measured: their own steps, in chapters that Φ judges.
 
-Any method of the two other frames takes it, `X()` without a number:
+Any method of the other two frames runs like this if it is given no number, as `X()`:
 
-- Where a chapter begins, Φ, ∇Φ, y and v are known accurately, on all rows (`evaluate`).
-- The method takes its steps from there, as its paper has them, on batches, in units of y in which
+- At the start of a chapter Φ, ∇Φ, y and v are known accurately, on all rows (`evaluate`).
+- From there the method takes its own steps, as in its paper, on batches, in units of y in which
   the inner curvature is one (`InUnits`), and with x in the metric of L-BFGS (`QuasiNewton`). In
-  these units its sizes need no guess: they are handed to its fields by name (`sizes`).
-- The way that x has come is a step that is tried: Φ is evaluated at its end, and the step is
-  taken, or shortened until Φ has fallen. x stays where Φ was lowest.
-- A way that does not lead down along ∇Φ is noise, or too rough. Then x takes the step of L-BFGS
-  from the ∇Φ that is known (`state.measured["lost"]` counts these), and batches grow; on all rows
-  the next chapter has more steps, and then more terms. Where ways lead down again, fewer.
+  these units its sizes need no guessing: they are passed to its fields by name (`sizes`).
+- The way that x went in a chapter is then tried as one step: Φ is evaluated at its end, and the
+  step is taken, or shortened until Φ has fallen. x stays where Φ was lowest.
+- A way that does not descend along ∇Φ is noise, or too rough. Then x takes the step of L-BFGS
+  from the known ∇Φ (`state.measured["lost"]` counts these), and batches grow; on all rows the
+  next chapter has more steps, and then more terms. Where ways descend again, it has fewer.
 
 A method takes measured sizes in fields of these names, as far as it has them:
 `inner_lr`, `neumann_lr`, `fixed_point_lr` (a part of 1/L), `inner_steps`, `neumann_terms` (as many
@@ -45,9 +45,9 @@ from bilevel.solvers.updates.quasi_newton import QuasiNewton
 _LEAST, _BLOCKS = 256, 64  # rows of the first batches, or the 64th part of all
 _GROWTH = 4  # of the batches
 _MANY = 0.5  # of the rows: a batch of more than this share is all of them
-_CALLS, _STEPS = 16, 16  # a chapter has at least so many calls, and at most so many steps
+_CALLS, _STEPS = 16, 16  # a chapter has at least this many calls, and at most this many steps
 _WORTH = 8.0  # passes over the rows that it costs, within these bounds
-_WAY = 1.4  # what the rates of its steps sum up to, as y and v follow x with a lag
+_WAY = 1.4  # the sum of the rates of its steps: more than 1, as y and v lag behind x
 _LOOKS = 4  # times that the curvature is measured on the way
 _FAR = 4.0  # times the model's way: more, and the steps have run away
 _SIGNAL = 0.1  # the part of the model's slope that a way must have
@@ -136,8 +136,8 @@ class _Chapter:
         units: the problem as the method sees it, with y = here.y at zero.
         here: where the chapter begins.
         batch: the rows of its batches; None is all rows.
-        left: what inner steps and series may leave of their error.
-        more: so many times the usual number of steps.
+        left: the fraction of their error that inner steps and series may leave.
+        more: the number of steps, in multiples of the usual one.
     """
 
     method: Algorithm
@@ -148,7 +148,7 @@ class _Chapter:
     more: int
 
     def way(self, model: Course, pairs: Mapping[str, Tensor]) -> tuple[Tensor, bool]:
-        """How far x comes, and whether chance led it."""
+        """The way that x went, and whether it depends on chance."""
         units, zero = self.units, torch.zeros_like(self.here.y)
         rate = measured.rate(units, self.here.x, zero, self.batch, 0)
         method = self._sized(rate)
@@ -160,14 +160,14 @@ class _Chapter:
         for k in range(steps):
             if k and k % max(1, steps // _LOOKS) == 0:
                 now = measured.rate(units, at.x, at.y, self.batch, k)
-                if not now >= rate / measured.STALE:  # x has come where other units are due
+                if not now >= rate / measured.STALE:  # x is now where other units are needed
                     return ways[-1], by_chance
                 method = method.sized(dict.fromkeys(_RATES, min(now, rate))) or method
             at, report = method.step(View.of(units, k), at)
             by_chance = report.noisy
             ways.append(at.x - self.here.x)
             if not (at.is_finite() and norm(ways[-1]) <= _FAR * model.t * norm(model.d)):
-                # What grows like this was harmless half as many steps before.
+                # What grows like this was still harmless after half as many steps.
                 return ways[len(ways) // 2], by_chance
             for write in report.writes:  # into the chapter's own tables
                 at.tables[write.table][write.rows] = write.values
@@ -212,7 +212,7 @@ def _batch(oracle: Oracle, sizes: Mapping[str, float]) -> int | None:
 
 
 def _grown(oracle: Oracle, sizes: dict[str, float]) -> bool:
-    """Whether batches could grow, or on all rows the chapters, and so have."""
+    """Let batches grow, or on all rows the chapters; False if neither can."""
     if _batch_grown(oracle, sizes):
         return True
     more = sizes.get("more", 1.0)
@@ -234,7 +234,7 @@ def _batch_grown(oracle: Oracle, sizes: dict[str, float]) -> bool:
 
 
 def _steps(method: Algorithm, batch: int | None, oracle: Oracle) -> int:
-    """As many as cost a few passes over the rows."""
+    """As many steps as cost a few passes over the rows."""
     total = _calls(method)
     share = 1.0 if batch is None else batch / max(oracle.inner_rows or 0, oracle.outer_rows or 0)
     # Enough for y and v to follow x, where all of them move once per step.

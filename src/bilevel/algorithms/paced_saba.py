@@ -1,16 +1,16 @@
-"""Compiled stretches of SABA as far as they pay, judged by Φ; then steps that are exact.
+"""Compiled stretches of SABA for as long as they pay off, judged by Φ; then accurate steps.
 
 For large sums whose model is in array code, where x holds logarithms of penalties or logits of
 weights, so that one is a natural length for each of its entries. It takes no number:
 
 - y and v move by a third of 1/L of the worst block that was measured, with penalties taken
   implicitly: no x makes them unstable.
-- Each entry of x moves by η in a step at most, its direction over the root of its mean square
-  (Adam's with β₁ = 0), and η is such that a chapter of a few passes over the rows is at most one
-  long at first, and later more, as long as Φ falls as fast as before.
+- Each entry of x moves by at most η per step: its direction is divided by the root of its mean
+  square (Adam with β₁ = 0). η is chosen so that a chapter of a few passes over the rows moves it
+  by at most one at first, and by more later, as long as Φ falls as fast as before.
 - After each chapter Φ is evaluated accurately on all rows. Where it has not fallen, the chapter is
   undone and the next one is a quarter as long; where it hardly falls any more, or three chapters
-  have failed, `AnchoredAID` goes on from the best point.
+  have failed, `AnchoredAID` continues from the best point.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from bilevel.solvers.updates.implicit import ImplicitDescent
 
 BLOCK = 64  # rows
 _PASSES = 4.0  # over the rows, in a chapter
-_FORGETS = 0.999  # of the mean squares, in a step
+_FORGETS = 0.999  # what a step keeps of the mean squares
 _LOOKS, _POWERS = 16, 8  # blocks whose curvature is measured, and products for each
 _MARGIN = 1.5  # blocks that were not measured may have more curvature
 _SHORTER, _LONGER, _LONGEST = 4.0, 2.0, 8.0
 _FAILURES = 2  # chapters that may be undone
-_WORTH = 0.02  # of all that Φ has fallen: a chapter of less is the last
+_WORTH = 0.02  # of the total decrease of Φ: a chapter that gains less is the last
 _ROOM = 1 << 32  # numbers of steps for the chapters' random rows
 
 
@@ -108,7 +108,7 @@ class PacedSABA(Algorithm):
                 return replace(state, step=state.step + 1, measured=sizes), report
             return _handed_over(oracle, state, state.x, state.points["best y"]), report
         gain = sizes["value"] - there.value
-        if gain > sizes["gain"] / 2:  # the way is far
+        if gain > sizes["gain"] / 2:  # there is still far to go
             sizes["length"] = min(_LONGER * sizes["length"], _LONGEST)
         sizes["gain"] = gain
         sizes["value"] = there.value
@@ -149,7 +149,7 @@ def _begun(oracle: Oracle, state: State, streams: Streams) -> State:
 
 
 def _tables(oracle: Oracle, points: Mapping[str, Tensor], steps: int) -> dict[str, Tensor]:
-    """Of the blocks, where it begins: by SABA's own steps, too short to move anything."""
+    """SABA's tables at the start, filled by its own steps, which are too short to move anything."""
     sizes = {"g": "y", "Hv": "y", "Jv": "x", "f_x": "x", "f_y": "y"}
     made: dict[str, Tensor] = {}
     for name, like in sizes.items():
@@ -158,7 +158,7 @@ def _tables(oracle: Oracle, points: Mapping[str, Tensor], steps: int) -> dict[st
         made[name] = points[like].new_zeros(count, len(points[like]))
         made[f"mean {name}"] = points[like].new_zeros(1, len(points[like]))
     tiny = float(torch.finfo(points["x"].dtype).tiny)
-    # Updates of the same kinds as in the chapters: others would be compiled apart.
+    # Updates of the same kinds as in the chapters: others would be compiled separately.
     outer = Adam(tiny, betas=(0.0, _FORGETS))
     still = SABA(inner=ImplicitDescent(tiny), outer=outer, batch=Blocks(BLOCK))
     memory = {"x": outer.init(points["x"]), "y": {}, "v": {}}
@@ -175,8 +175,8 @@ def _steps(oracle: Oracle) -> int:
 
 
 def _curvature(oracle: Oracle, here: Evaluation, streams: Streams) -> float:
-    """The greatest of some blocks by the power method, without the penalty; where W is zero,
-    as there the losses of a linear model bend most, and where we stand."""
+    """The largest curvature of some blocks by the power method, without the penalty: at W = 0,
+    where the losses of a linear model are most curved, and at the current point."""
     c, found = oracle.ridge(here.x), 0.0
     penalty = 0.0 if c is None else c.c
     for _ in range(_LOOKS):

@@ -29,7 +29,7 @@ class STFBO(SelfTuning):
         b² ← b² + ‖D_y‖²,  c² ← c² + ‖D_v‖²,  a² ← a² + ‖D_x‖²
         y ← y − D_y/b,  v ← v − D_v/max(b, c),  x ← x − D_x/(a · max(b, c))
 
-    Steps fall until they fit the curvature, and there is nothing to tune.
+    Steps shrink until they fit the curvature, and there is nothing to tune.
 
     Args:
         first: the initial b and c; the first step should be no longer than about 1/L.

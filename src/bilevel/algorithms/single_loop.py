@@ -40,7 +40,7 @@ class Told(Update):
 
 
 class Directions(NamedTuple):
-    """Where the points of a step want to go.
+    """Where the points of a step should go.
 
     Args:
         by_point: minus this is where a point moves, by its name.
@@ -90,7 +90,7 @@ class SingleLoop(Algorithm):
     others: ClassVar[str] = "v"
 
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
-        """Along what each point moves: what the text says, or whatever overrides this."""
+        """The direction of each point: as the text says, unless a method overrides this."""
         assert self.text is not None, f"{type(self).__name__} has neither directions nor a text"
         writes: list[Write] = []
         tables = [_Later(name, table, writes) for name, table in state.tables.items()]
@@ -105,12 +105,12 @@ class SingleLoop(Algorithm):
         return Draws(*(streams.rows(role, self.batch) for role in ("inner", "outer")))
 
     def all_numbers(self, oracle: Oracle, ks: range) -> Values:
-        """What the text needs to know of these steps besides, a row for each."""
+        """Further numbers that the text needs, one row per step."""
         return np.empty((len(ks), 0))
 
     @property
     def samples(self) -> bool:
-        """Whether chance decides on the directions."""
+        """Whether the directions depend on chance."""
         return self.batch is not None
 
     def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
@@ -198,7 +198,7 @@ class SingleLoop(Algorithm):
 
 
 class _Later:
-    """A table to read from; what is written to it is for the run to do, once the step counts."""
+    """A table to read from. What is written to it is left to the run, once the step is accepted."""
 
     def __init__(self, name: str, table: Tensor, writes: list[Write]) -> None:
         self._name, self._table, self._writes = name, table, writes

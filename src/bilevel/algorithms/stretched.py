@@ -19,7 +19,7 @@ def ahead(oracle: Oracle, state: State, steps: int) -> Ahead:
 
 
 def in_array_code(update: Update) -> bool:
-    """Whether an update has array code of its own: what a subclass changed, its parent's misses."""
+    """Whether an update has its own array code: its parent's would miss what a subclass changed."""
     return vars(type(update)).get("moves") is not None
 
 

@@ -28,7 +28,7 @@ _GROW = 10.0  # a step is at most this many times the longest one since the last
 # conditioned, 20 pairs need several times as many steps as 100.
 _FEWEST, _MOST, _ENTRIES = 20, 100, 200_000
 _CUTS = 60  # trials of one step, each at most half as long as the one before
-_TIGHTEST = 1e-6  # however many steps fail, solves are not asked for more than this factor
+_TIGHTEST = 1e-6  # however many steps fail, tolerances are not tightened further
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Evaluation:
 
 
 class Course(NamedTuple):
-    """Along what x is moved, the slope of Φ along it, how far at first, and what it must achieve.
+    """A direction for x, the slope of Φ along it, the first length to try, and what it must gain.
 
-    That is a fraction of the decrease which the slope promises.
+    The last is a fraction of the decrease that the slope promises.
     """
 
     d: Tensor
@@ -102,7 +102,7 @@ class TriedSteps(Algorithm):
     def course(
         self, oracle: Oracle, here: Evaluation, state: State, model: Course, sizes: dict[str, float]
     ) -> Course:
-        """Along what to go from here, given what the quasi-Newton model would do: that, by default.
+        """The course to take from here, given that of the quasi-Newton model, which is the default.
 
         `sizes` may be changed, for the next step.
         """
@@ -152,7 +152,7 @@ class TriedSteps(Algorithm):
         return _state(state.step + 1, there, last, sizes), Report(here.h, size, there.solves)
 
     def _model(self, here: Evaluation, state: State) -> Course:
-        """What L-BFGS would do, not much further than what has proved itself."""
+        """The step of L-BFGS, not much longer than those that have worked so far."""
         pairs, sizes = pairs_of(state), state.measured
         d, slope = _direction(pairs["s"], pairs["z"], here.h)
         largest = float(d.abs().max())
@@ -184,7 +184,7 @@ class TriedSteps(Algorithm):
         return after, Report(here.h, norm(here.h), here.solves, stuck=stuck)
 
     def here(self, oracle: Oracle, state: State, streams: Streams) -> Evaluation:
-        """What is known of the point where we stand, which only the start has to find out."""
+        """What is known of the current point; only at the start does it have to be computed."""
         points, learned = state.points, state.memory.get("v", {})
         if "h" not in points:
             stand = Stand(state.x, state.y, points.get("v"), learned, state.measured)

@@ -18,7 +18,7 @@ from bilevel.solvers.updates.descent import Descent
 
 @dataclass(frozen=True, kw_only=True)
 class Truncated(DoubleLoop):
-    """SGD on y, and one random term of the Neumann series for all of it.
+    """SGD on y, and one random term of the Neumann series that stands for all of it.
 
     Args:
         neumann_terms: Q.

@@ -3,8 +3,8 @@
 A method in array code says what a step does in the verbs below. Run by Python, `oracle` is an
 oracle and `k` does not matter: what was drawn belongs to one step. Compiled
 (`bilevel.kernels.stretches`), it is a `Known`, a model's arrays with its functions of them, and
-many steps are drawn at once. What a verb gives is then good until the same verb is asked again. x
-is that of the step, for all verbs. This file needs no numba.
+many steps are drawn at once. What a verb returns is then valid until the same verb is called
+again. All verbs of a step are asked at the same x. This file needs no numba.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ SHARED = ("g", "Hv", "Jv", "f_x", "f_y", "c")
 
 
 class Known(NamedTuple):
-    """A model in arrays. What its functions find they write into the arrays that they are given.
+    """A model in arrays. Its functions write what they find into the arrays that they are given.
 
     Their first argument p has the fields of `kind`, then come x, y and perhaps v. Rows are an array
-    of row numbers, and what is said is about these rows alone, without the ridge below.
+    of row numbers, and the results are those of these rows alone, without the ridge below.
 
     Args:
         kind: a named tuple's class, with the fields `SHARED` and the model's own.
@@ -66,14 +66,14 @@ class Block(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """The rows of f and of g that a step is made on."""
+    """The rows of f and of g that a step uses."""
 
     inner: Any
     outer: Any
 
 
 class Chains(NamedTuple):
-    """The batches of each kind that an implicit estimate is made on."""
+    """The batches of each kind that an implicit estimate uses."""
 
     inner: Any
     outer: Any
@@ -82,7 +82,7 @@ class Chains(NamedTuple):
 
 
 class Triple(NamedTuple):
-    """The points of most single loops, or where they want to go."""
+    """The points of most single loops, or their directions."""
 
     x: Any
     y: Any
@@ -140,7 +140,7 @@ def outer(oracle: Any, x: Any, y: Any, rows: Any) -> tuple[Any, Any]:
 
 
 def pull(oracle: Any, x: Any, covector: Any) -> Any:
-    """The derivative by x that a covector stands for."""
+    """The derivative in x that a covector stands for."""
     return oracle.pull(x, covector)
 
 
@@ -169,8 +169,8 @@ def block(drawn: Any, k: int) -> Any:
     return drawn
 
 
-# Sums, for which compiled code needs no new arrays: there the first argument is overwritten, and
-# must not be used again; of a point of `now`, or of what else is to stay, take `own` first.
+# Sums. Compiled code makes no new arrays for them: it overwrites the first argument, which must not
+# be used again. Take `own` of a point of `now` first, and of anything else that must stay.
 
 
 def own(vector: Any) -> Any:
@@ -199,7 +199,7 @@ def scaled(a: Any, factor: Any) -> Any:
 
 
 def saga(value: Any, table: Any, mean: Any, i: int, share: float) -> Any:
-    """q_i(now) − q_i(kept) + the mean of what is kept, where both move on."""
+    """q_i(now) − q_i(kept) + the mean of what is kept; both tables are then updated."""
     change, whole = value - table[i], mean[0]
     found = whole + change
     table[i] = value

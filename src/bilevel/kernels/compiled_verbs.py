@@ -1,6 +1,6 @@
 """The verbs of array code as compiled code has them: loops over a model's arrays.
 
-`text`, `move`, `kind` and the names of a model's functions stand for nothing here. When a loop is
+`text`, `move`, `kind` and the names of a model's functions are placeholders here. When a loop is
 joined (`bilevel.kernels.stretches`), they are bound to the method, to x's update and to the model.
 """
 
@@ -27,7 +27,7 @@ NAMES = [name for name, value in globals().items() if value is unbound][1:]  # a
 
 
 def _compiled(verb: Function) -> Function:
-    """What a verb of `array_code` is inside of compiled code."""
+    """What a verb of `array_code` is inside compiled code."""
 
     def add(function: Function) -> Function:
         array_code.written[verb] = function

@@ -26,7 +26,7 @@ def exp(typing: Any, row: Any) -> Any:
 
     def one(builder: ir.IRBuilder, z: ir.Value) -> ir.Value:
         def plus(a: Any, b: Any, c: Any) -> Any:
-            """a b + c; not all that sums elsewhere may do, which would undo the rounding below."""
+            """a b + c, never reordered as other sums may be: that would undo the rounding below."""
             return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
 
         least = constant(piece, (1 - bias) * log(2))

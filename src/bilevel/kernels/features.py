@@ -1,7 +1,7 @@
 """X y and X'c on some rows of a dense X, for vectors: one or two of them in a pass over the rows.
 
-Features are taken by pieces of registers, and those behind the last whole piece one by one: LLVM's
-own way depends on what stands around such loops, and is up to five times slower.
+Features are taken by pieces of registers, and those behind the last whole piece one by one: what
+LLVM makes of such loops depends on the code around them, and is up to five times slower.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def pull(X: Any, rows: Any, c: Any, g: Any) -> None:
     piece, n, last = piece_of(g), len(g), len(rows) - len(rows) % 2
     whole = n - n % count(piece)
     for j in range(0, whole, count(piece)):
-        # Two sums: one would wait for itself.
+        # Two sums: in a single one, each addition would wait for the last.
         one, other = load(g, j, piece), filled(g, 0, piece)
         for k in range(0, last, 2):
             one += c[k] * load(X, rows[k] * n + j, piece)

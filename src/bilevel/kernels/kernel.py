@@ -15,8 +15,8 @@ from numba.extending import overload
 Function = Callable[..., Any]
 
 # Without Python's lock, and with infinity for 1/0 as in numpy: no exceptions to compile.
-# Sums in the order in which they are written, said here since what calls it would else decide: that
-# undoes the rounding by which `exponential` works.
+# Sums in the order in which they are written. Said here, since otherwise the caller would decide,
+# and reordering undoes the rounding by which `exponential` works.
 # Nobody calls a kernel from C.
 OPTIONS = {"nogil": True, "error_model": "numpy", "fastmath": False, "no_cfunc_wrapper": True}
 # Not cached by themselves: what a kernel calls is kept as a part of it. Nor called from Python.
@@ -87,7 +87,7 @@ def _compiling() -> Function:
 
 @functools.cache
 def say_once() -> None:
-    """Say that there is something to wait for, which there is not if kernels come from disk."""
+    """Say that there is something to wait for; kernels that come from disk need no wait."""
     message = "bilevel: compiling kernels, which takes some seconds the first time"
     logging.getLogger("bilevel").info(message)
     print(message, file=sys.stderr, flush=True)

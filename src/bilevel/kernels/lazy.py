@@ -64,9 +64,9 @@ def subtract(X, rows, rate, R, W, classes):
 
 @inner
 def touch(columns, first, last, t, seen, c, rates, weights, W, sums, classes):
-    """Do the features columns[first:last] up to step t.
+    """Bring the features columns[first:last] up to date with step t.
 
-    A call has some sixty arguments inside, as an array has seven: so one for many features.
+    Many features per call: inside, a call has some sixty arguments, as an array has seven.
     """
     for i in range(first, last):
         j = item(columns, i)

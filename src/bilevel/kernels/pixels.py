@@ -3,7 +3,7 @@
 Arrays are (images, height, width, channels); what has one number per channel is (channels,). Each
 kernel works on the images from `first` to `last`, so that threads can share the images: no number
 depends on how they do. Every inner loop runs over the channels, has at most six arrays and writes
-to one or two of them: such loops LLVM turns into vector instructions.
+to one or two of them: LLVM turns such loops into vector instructions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _inlined = njit(**{**OPTIONS, "fastmath": {"contract"}}, inline="always")
 def pool(
     Z: Array, sign: Array, M: Array, means: Array, squares: Array, first: int, last: int
 ) -> None:
-    """M: of each 2×2 pixels of Z the greatest number, or the least where `sign` is −1.
+    """M: the greatest number of each 2×2 pixels of Z, or the least where `sign` is −1.
 
     Where `sign` is 0, the first. Also the mean of each image and the sum of its squared distances
     to that mean: summed around a pixel of the image and row by row, to lose no digits.

@@ -11,7 +11,7 @@ class is zero, and stays so in sums and products; after `exp`, `trimmed` makes i
 Sums may be reordered and multiply-adds fused, as matrix libraries do; NaN and infinity keep their
 meaning, so that a diverged iterate is seen as one.
 
-Of numba this needs `types` and, of `numba.extending`, `intrinsic`, `lower_builtin`, `models`,
+From numba this needs `types` and, from `numba.extending`, `intrinsic`, `lower_builtin`, `models`,
 `register_model` and `type_callable`; and `make_array`, `cast` and `get_dummy_value` of
 the context that it hands to every intrinsic. All of these are public and documented. The
 instructions are written with `llvmlite.ir`, which is public, too.
@@ -170,7 +170,7 @@ _operation(operator.mul, "fmul")
 def _addresses(
     context: Any, builder: Any, array: Any, args: Any, row: Row, classes: Classes
 ) -> Iterator[ir.Value]:
-    """Of each piece of a row, as a pointer to as many numbers as the array holds of it."""
+    """A pointer to each piece of a row: to as many numbers as the array holds of it."""
     data, at = args[:2]
     pointer = context.make_array(array)(context, builder, data).data
     start = builder.gep(pointer, [builder.mul(at, ir.Constant(at.type, classes.apart))])

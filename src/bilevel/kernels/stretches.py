@@ -137,10 +137,10 @@ def _loop(lent: Any, start: int, stop: int) -> None:
 
 @intrinsic
 def _borrowed(typing: Any, given: Any) -> Any:
-    """The same arrays, to which no references are counted: they outlive the call.
+    """The same arrays without reference counts: they outlive the call.
 
-    Else each verb counts those to all arrays that it takes out of a tuple, up and down again, which
-    takes longer than its work on a few rows.
+    Otherwise each verb would count references to all arrays that it takes out of a tuple, up and
+    down again, which takes longer than its work on a few rows.
     """
 
     def without(context: Any, builder: Any, kind: Any, value: Any) -> Any:

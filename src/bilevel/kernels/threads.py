@@ -21,7 +21,7 @@ def count() -> int:
 
 
 def run(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What each of them gives, all at the same time, the first one in this thread."""
+    """The results of all of them, run at the same time, the first one in this thread."""
     first, *others = calls
     # One part needs no pool: the usual case, on one thread or for little work.
     if not others:

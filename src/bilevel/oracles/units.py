@@ -15,16 +15,16 @@ from bilevel.problem.sources import Rows
 class InUnits(Forwarding):
     """Any oracle, where y = origin + W u, and u is what a method sees.
 
-    With WW' = (∇²y g)⁻¹ at the origin the Hessian by u is the identity there: a step of 1 is
+    With WW' = (∇²y g)⁻¹ at the origin, the Hessian in u is the identity there: a step of 1 is
     right, and a few terms of any series suffice, whatever the units and the conditioning of g. A
-    method needs no change for it. Derivatives by x are what they were, and ∇²y g v = ∇y f becomes
-    the same system in u, with v = W (that of u).
+    method needs no change for it. Derivatives in x stay the same, and ∇²y g v = ∇y f becomes the
+    same system in u, whose solution W turns into v.
 
     Args:
         oracle: of the problem as it is.
         origin: the y that is u = 0.
         factor: W; None leaves the units as they are.
-        after: outer steps whose random rows are left out, so that others come up.
+        after: outer steps whose random rows are skipped, so that other rows are drawn.
 
     Example:
         >>> import torch, bilevel
@@ -53,11 +53,11 @@ class InUnits(Forwarding):
         return u if self._factor is None else self._factor @ u
 
     def covector(self, gradient: Tensor) -> Tensor:
-        """W' times a derivative by y: that by u."""
+        """W' times a derivative in y: the derivative in u."""
         return gradient if self._factor is None else self._factor.T @ gradient
 
     def solved(self, vector: Tensor) -> Tensor:
-        """W⁻¹ times a difference of y: that of u."""
+        """W⁻¹ times a difference of y: the difference of u."""
         if self._factor is None:
             return vector
         solution: Tensor = torch.linalg.solve(self._factor, vector)

@@ -1,8 +1,8 @@
 """Whether the losses have a kink where a run would call itself converged.
 
 Autograd answers at a kink, too: for |y| at 0 it says 0. Then every gradient may vanish at a point
-from which Φ falls. A kink shows beside the point: derivatives of smooth losses differ from those at
-the point by the less, the nearer one looks; at a kink they jump.
+from which Φ falls. A kink shows beside the point: derivatives of smooth losses approach those at
+the point as one looks nearer; at a kink they jump.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bilevel.oracles.points import Oracle
 _NEARER = 1e-2  # how much nearer each look is than the one before
 _SHRUNK = 0.5  # a difference that shrinks to this, or less, is not a jump
 _NEAREST = 100  # times the precision: nearer points are not told apart well
-_ROUNDING = 1e4  # times the precision, too: a relative change that may come of rounding
+_ROUNDING = 1e4  # times the precision, too: a relative change that rounding may explain
 
 
 def has_kink(oracle: Oracle, x: Tensor, y: Tensor, v: Tensor) -> bool:

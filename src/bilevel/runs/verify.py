@@ -2,7 +2,7 @@
 
 A small estimate proves little: y may be far from y*(x), a series too short, a batch lucky. So the
 inner problem is solved further and the linear system accurately, on all rows, until ∇Φ(x) has
-settled to within a fraction of the tolerance; only if it is small then, the run has converged.
+settled to within a fraction of the tolerance. The run has converged only if it is small then.
 """
 
 from __future__ import annotations
