@@ -33,8 +33,20 @@ Array = np.ndarray[Any, Any]
 def test_the_interval_of_a_share_is_wilsons(hits: int, rows: int) -> None:
     truth = binomtest(hits, rows).proportion_ci(0.9, method="wilson")
     assert np.allclose(share(hits, rows)[::2], [truth.low, truth.high], atol=1e-4)
-    assert by_audit(rows, hits, 1000, 0.0)[0] == pytest.approx(1000 * truth.low, abs=0.1)
-    assert by_audit(rows, hits, 1000, 0.0)[1] == by_audit(rows, hits, 1000, 0.0)[0]
+    count = by_audit((rows, hits), 1000, (0.0, 0.0, 1000.0), sure=False)
+    assert count is not None
+    assert count[::2] == pytest.approx((1000 * truth.low, 1000 * truth.high), abs=0.1)
+    assert count[1] == count[0]
+
+
+@pytest.mark.parametrize("wrong", [0, 80])
+def test_checked_rows_that_contradict_the_model_may_not_be_a_fair_sample(wrong: int) -> None:
+    model = (180.0, 200.0, 220.0)
+    assert by_audit((100, wrong), 1000, model, sure=False) is None
+    sure = by_audit((100, wrong), 1000, model, sure=True)
+    assert sure is not None
+    assert sure[::2] == pytest.approx([1000 * part for part in share(wrong, 100)[::2]])
+    assert by_audit((9, 2), 1000, model, sure=True) is None  # too few
 
 
 def test_without_checked_rows_the_interval_begins_at_zero_and_no_precision_is_stated() -> None:

@@ -203,10 +203,24 @@ def agreeing(
     return (low, max(low, expected), max(low, high)), precise
 
 
-def by_audit(checked: int, wrong: int, rows: int, expected: float) -> Interval:
-    """The same, of rows of which a fair sample was checked: no model is needed for that."""
+def by_audit(
+    audit: tuple[int, int] | None, rows: int, count: Interval, sure: bool
+) -> Interval | None:
+    """The same, of rows of which a fair sample was checked: no model is needed for that.
+
+    Unless it is sure that the sample is fair, one that contradicts the model is left out: perhaps
+    its rows were picked by suspicion, or their labels had been mended before. So is a small one.
+
+    >>> by_audit((100, 0), 1000, (180.0, 200.0, 220.0), sure=False) is None
+    True
+    """
+    if audit is None or audit[0] < LEAST:
+        return None
+    checked, wrong = audit
     low, _, high = (rows * part for part in share(wrong, checked))
-    return low, float(np.clip(expected, low, high)), high
+    if not sure and (high < count[0] or low > count[2]):
+        return None
+    return low, float(np.clip(count[1], low, high)), high
 
 
 @dataclass(frozen=True, kw_only=True)

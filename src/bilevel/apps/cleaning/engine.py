@@ -85,7 +85,8 @@ def find_wrong_labels(
         trusted: a mask of the rows whose labels are known to be right; none by default.
         fair: which of these are a fair sample of all rows, and may stand for them in what is said
             about others; all of them by default.
-        audit: of a fair sample, how many labels were checked and how many were wrong.
+        audit: of a sample, how many labels were checked and how many were wrong; with `fair` it
+            counts in any case, without it only if it does not contradict the other labels.
         annotators: (rows, annotators), the labels that each of them gave; None where one gave none.
         columns: what each column holds, as `recognise` gives it by default.
         seed: of folds, forests and landmarks.
@@ -139,8 +140,9 @@ def find_wrong_labels(
     guesses, doubts = judged.guesses, judged.doubts
     count = counting.how_many(by_pool, given, guesses[doubtful], guesses[known], codes[known])
     flags, precise = counting.held_back(flags, by_pool, doubts[doubtful], doubts[known])
-    if audit and audit[0] >= counting.LEAST:
-        count = counting.by_audit(*audit, len(doubtful), count[1])
+    sure = judged.blind or fair is not None
+    if (audited := counting.by_audit(audit, len(doubtful), count, sure)) is not None:
+        count = audited
     else:
         count, precise = counting.agreeing(count, flags, precise)
     return Findings(

@@ -154,8 +154,7 @@ def find_wrong_numbers(
     total, rows = float(wrong.sum()), int(doubtful.sum())
     low = 0.0 if precise is None else min(flags * precise[0], total)
     count = low, total, min(_FACTOR * total + _OFFSET * rows, rows)
-    if audit and audit[0] >= counting.LEAST:
-        count = counting.by_audit(*audit, rows, total)
+    count = counting.by_audit(audit, rows, count, sure=fair is not None) or count
     return NumberFindings(
         columns=columns,
         wrong=wrong,

@@ -235,7 +235,7 @@ def _in_place(known: Known, cells: Array, own: int) -> Known:
     note = f"{len(rows)} trusted rows are rows of your table; {len(corrected)} of them {has} "
     note += "another label there"
     if len(rows) >= LEAST:
-        note += "; they are taken for a fair sample of all rows: picked at random, not by suspicion"
+        note += "; unless other labels contradict it, they are taken for rows picked at random"
     return Known(
         known.frame.iloc[kept].reset_index(drop=True),
         labels.iloc[kept].reset_index(drop=True),
