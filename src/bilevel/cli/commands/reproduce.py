@@ -53,7 +53,7 @@ def reproduce(
         str | None, typer.Option(help="An algorithm to leave out, such as maml.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="5 seeds of 1.5 seconds a run: a first answer.")
+        bool, typer.Option("--quick", help="5 seeds of 1.2 seconds a run: a first answer.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run and for how long; run nothing.")
