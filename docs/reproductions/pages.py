@@ -148,7 +148,7 @@ with the cost of settling it.
 - **Figure 4** has the paper's settings, with which hypergradients are 77 to 99 % wrong and λ hardly
   moves; with settings that make them right it was not run ([protocol](protocol.md), the last of the
   changes). 4 CPU seconds a run, a fifteenth of what its file says. That stocBiO has the best
-  test accuracy is confirmed by a hair against AID-FP; the same runs on older code left it undecided.
+  test accuracy is confirmed by a hair against AID-FP; on older code it was undecided.
 - **Table 1** has upper bounds: "confirmed" says that no interval, widened by what the grid of outer
   steps can do, reaches more than 0.3 above the order on these families, and no more than that.
   **Table 2** is older, and has no raw results.

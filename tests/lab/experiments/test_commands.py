@@ -123,7 +123,7 @@ def test_reproduce_prints_and_stores_a_verdict_for_each_claim(
         source="A paper",
         experiments=names,
         claims={"stocBiO is fast": Fastest("stoc", ("test_loss",))},
-        comparisons={"the gain falls": GainFalls("stoc", "test_loss", names)},
+        comparisons={"the gain falls": GainFalls("stoc", ("hoag",), "test_loss", names)},
     )
     monkeypatch.setattr(files, "PAPER", tmp_path)
     monkeypatch.setattr(figures, "find_figure", lambda name: figure)
