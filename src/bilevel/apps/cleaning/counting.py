@@ -25,7 +25,7 @@ _FACTOR, _OFFSET = 1.6, 0.04
 _SUREST, _BEYOND = 0.75, 0.02  # the surest quarter of each class; rows beyond their disagreement
 _PRECISE = 0.4  # of the flags, at least, should be wrong
 _MOSTLY, _NONE = 0.5, 0.5  # of the flags; fewer labels than that are perhaps none
-_PRIOR = 10  # checked rows that the model's own opinion of its flags is worth
+_PRIOR = 20  # checked rows that the model's own opinion of its flags is worth
 FEW = 50  # trusted rows below which a pool may lose a class
 _KEPT, _STEP, _STEPS = 0.5, 0.05, 200  # of a class's expected rows; nats; how many of them
 
