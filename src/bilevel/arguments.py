@@ -62,6 +62,13 @@ def fraction(name: str, value: Any) -> float:
     return float(value)
 
 
+def share(name: str, value: Any) -> float:
+    """A positive number of at most 1."""
+    if positive(name, value) > 1:
+        raise ValueError(f"{name} must be at most 1, got {quoted(value)}")
+    return float(value)
+
+
 def optional(check: Callable[[str, Any], object], name: str, value: Any) -> None:
     """`value` must be None or pass this check."""
     if value is not None:

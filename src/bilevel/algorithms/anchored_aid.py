@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, Report, State
 from bilevel.algorithms.looks import but, kept, lower, with_look, with_solution, without_look
-from bilevel.algorithms.registry import named, register
-from bilevel.algorithms.tried_steps import Evaluation, TriedSteps
+from bilevel.algorithms.registry import register
+from bilevel.algorithms.tried_steps import Evaluation, quasi_newton
 from bilevel.hypergradients.base import Stand
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.corrected import Corrected, Look, Sample
@@ -35,18 +34,9 @@ _KNOWN = 0.5  # the fraction of the promised decrease by which Φ may be uncerta
 _FOREIGN = 0.5  # the fraction of h that a sample may not see: beyond it, x belongs to rows
 _REACH = 30.0  # the first run moves x at most this far, in its units: a model may fall for ever
 _POOR, _PATIENCE = 0.5, 2  # less than this fraction of the promise, this often: too small a sample
+# The deterministic rule on a model: a look follows, so rough solves will do.
+_ROUGH = {"drop": 0.1, "first": 0.1}
 _DENSE = 250  # up to this size the sample's H is built at once
-
-
-@cache
-def _rule() -> TriedSteps:
-    """The deterministic rule, on a model: a look follows, so rough solves will do."""
-    return cast(TriedSteps, named("aid-qn").make(drop=0.1, first=0.1))
-
-
-@cache
-def _exact() -> TriedSteps:
-    return cast(TriedSteps, named("aid-qn").make())
 
 
 @register(
@@ -97,7 +87,7 @@ class AnchoredAID(Algorithm):
 
     def step(self, view: View, state: State) -> tuple[State, Report]:
         if state.measured["share"] > _ALL:
-            return _rule().step(view, lower(view.whole, state))
+            return quasi_newton(**_ROUGH).step(view, lower(view.whole, state))
         at = _Rows(view.whole, state)
         if "look h" not in state.points:
             state = at.first(state)
@@ -181,7 +171,7 @@ class _Rows:
         self, oracle: Oracle, x: Tensor, y: Tensor, v: Tensor | None, learned: Mapping[str, Any]
     ) -> Evaluation:
         """Φ and ∇Φ of a sample or a model, accurately: they cost next to nothing."""
-        return _exact().evaluate(oracle, Stand(x, y, v, learned), math.inf, self._streams)
+        return quasi_newton().evaluate(oracle, Stand(x, y, v, learned), math.inf, self._streams)
 
     def noise(self, here: Evaluation, learned: Mapping[str, Any]) -> float:
         """How far h of the rows looked at may be from that of all rows.
@@ -202,7 +192,7 @@ class _Rows:
         at = State(0, points, {"x": state.memory["x"], "v": dict(here.memory)})
         view = View.of(model)
         for _ in range(_RUN):
-            at, report = _rule().step(view, at)
+            at, report = quasi_newton(**_ROUGH).step(view, at)
             far = norm(at.x - here.x) > radius
             if report.stuck or far or ("h" in at.points and norm(at.points["h"]) <= goal):
                 break

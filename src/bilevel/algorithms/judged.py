@@ -24,15 +24,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, State
-from bilevel.algorithms.registry import named
-from bilevel.algorithms.tried_steps import Course, Evaluation, TriedSteps, pairs_of
+from bilevel.algorithms.tried_steps import Course, Evaluation, TriedSteps, pairs_of, quasi_newton
 from bilevel.hypergradients.base import Stand
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.points import Oracle
@@ -62,11 +59,6 @@ _COUNTS = ("inner_steps", "neumann_terms")
 _RATES = ("inner_lr", "neumann_lr", "fixed_point_lr")
 
 
-@cache
-def _exact() -> TriedSteps:
-    return cast(TriedSteps, named("aid-qn").make(drop=0.1))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Judged(TriedSteps):
     """A method's own steps with measured sizes, taken as far as Φ falls.
@@ -91,7 +83,7 @@ class Judged(TriedSteps):
     def evaluate(
         self, oracle: Oracle, stand: Stand, wanted: float | None, streams: Streams
     ) -> Evaluation:
-        return _exact().evaluate(oracle, stand, wanted, streams)
+        return quasi_newton(drop=0.1).evaluate(oracle, stand, wanted, streams)
 
     def course(
         self, oracle: Oracle, here: Evaluation, state: State, model: Course, sizes: dict[str, float]

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.triple import TripleLoop
-from bilevel.arguments import Schedule, at, positive
-from bilevel.errors import quoted
+from bilevel.arguments import Schedule, at, share
 from bilevel.kernels.array_code import Draws, batch, inner, minus, moved, number, outer, own, pull
 from bilevel.oracles.points import Oracle
 from bilevel.schedules import Values, decaying
@@ -79,8 +78,7 @@ class MASOBA(TripleLoop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < positive("average", at(self.average, 0)) <= 1:
-            raise ValueError(f"average must be at most 1, got {quoted(at(self.average, 0))}")
+        share("average", at(self.average, 0))
 
     def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
         return {**super().start(oracle, x0, y0), "h": torch.zeros_like(x0)}

@@ -18,8 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -27,7 +25,7 @@ from torch import Tensor
 from bilevel.algorithms.contract import Algorithm, Report, State
 from bilevel.algorithms.registry import named
 from bilevel.algorithms.saba import SABA
-from bilevel.algorithms.tried_steps import Evaluation, TriedSteps
+from bilevel.algorithms.tried_steps import Evaluation, quasi_newton
 from bilevel.hypergradients.base import Stand
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.points import Oracle
@@ -47,11 +45,6 @@ _SHORTER, _LONGER, _LONGEST = 4.0, 2.0, 8.0
 _FAILURES = 2  # chapters that may be undone
 _WORTH = 0.02  # of the total decrease of Φ: a chapter that gains less is the last
 _ROOM = 1 << 32  # numbers of steps for the chapters' random rows
-
-
-@cache
-def _exact() -> TriedSteps:
-    return cast(TriedSteps, named("aid-qn").make(drop=0.1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +94,7 @@ class PacedSABA(Algorithm):
         if after.is_finite():
             stand = Stand(after.x, after.y, after.points["v"], state.memory["v"], {})
             wanted = max(_WORTH * fallen, 1e-3 * abs(sizes["value"]))
-            there = _exact().evaluate(oracle, stand, wanted, streams)
+            there = quasi_newton(drop=0.1).evaluate(oracle, stand, wanted, streams)
         if there is None or not (there.is_finite and there.value < sizes["value"]):
             sizes.update(failures=sizes["failures"] + 1, length=sizes["length"] / _SHORTER)
             if sizes["failures"] <= _FAILURES:
@@ -125,7 +118,7 @@ class PacedSABA(Algorithm):
 def _begun(oracle: Oracle, state: State, streams: Streams) -> State:
     """Φ at the start, what SABA remembers there, and the sizes of its steps."""
     stand = Stand(state.x, state.y, None, {}, {})
-    here: Evaluation = _exact().evaluate(oracle, stand, None, streams)
+    here: Evaluation = quasi_newton(drop=0.1).evaluate(oracle, stand, None, streams)
     points = {"x": state.x, "y": here.y, "v": here.v}
     # Two passes: in one, the place of a last block that is shorter may be taken by another.
     blocks = -(-max(oracle.inner_rows or 0, oracle.outer_rows or 0) // BLOCK)

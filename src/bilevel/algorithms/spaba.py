@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from bilevel.algorithms.carried import Refreshed
 from bilevel.algorithms.registry import register
-from bilevel.arguments import positive
-from bilevel.errors import quoted
+from bilevel.arguments import optional, share
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
@@ -50,8 +49,7 @@ class SPABA(Refreshed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.probability is not None and positive("probability", self.probability) > 1:
-            raise ValueError(f"probability must be at most 1, got {quoted(self.probability)}")
+        optional(share, "probability", self.probability)
 
     def is_fresh(self, oracle: Oracle, k: int, streams: Streams) -> bool:
         # The first step has nothing to correct. The coin comes from the step's own stream: a

@@ -6,12 +6,14 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, Report, Solve, State
+from bilevel.algorithms.registry import named
 from bilevel.hypergradients.base import Stand
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.points import Oracle
@@ -233,6 +235,12 @@ class TriedSteps(Algorithm):
 
     def price(self, k: int) -> Cost:
         return Cost(None, None, None, None)
+
+
+@cache
+def quasi_newton(**settings: float) -> TriedSteps:
+    """`AIDQN` with these settings, by which other methods evaluate Φ."""
+    return cast(TriedSteps, named("aid-qn").algorithm(**settings))
 
 
 def pairs_of(state: State) -> Mapping[str, Tensor]:

@@ -171,14 +171,12 @@ class Sample:
         return f"{text} (in {missing} of {len(self.values)} seeds never)" if missing else text
 
 
-def samples(curves: Curves, reading: Callable[[Curve], float]) -> dict[str, Sample]:
-    """By label, what is read from the curve of each seed."""
-    return {label: Sample(tuple(map(reading, seeds))) for label, seeds in curves.items()}
-
-
-def finals(curves: Curves, metric: str, end: float = math.inf) -> dict[str, Sample]:
-    """By label, the values at a time."""
-    return samples(curves, lambda curve: value_at(curve, metric, end))
+def finals(curves: Curves, metric: str) -> dict[str, Sample]:
+    """By label, the last values."""
+    ends = {
+        label: [value_at(c, metric, math.inf) for c in seeds] for label, seeds in curves.items()
+    }
+    return {label: Sample(tuple(values)) for label, values in ends.items()}
 
 
 @dataclass(frozen=True)

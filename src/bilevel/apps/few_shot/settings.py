@@ -23,6 +23,7 @@ from bilevel.problem.structure import Structure
 
 _NETWORKS = {"four-blocks": FourBlocks}
 _UNSEEN = 2**32  # above every seed of a training: evaluation draws tasks of its own
+_TOGETHER = 8  # tasks to adapt to at a time
 
 
 @dataclass(frozen=True)
@@ -108,18 +109,15 @@ class Settings:
         """An endless stream of training tasks."""
         return self._problem(images, self.seed, self.queries, self.batch)
 
-    def evaluation_problem(
-        self, images: Images, seed: int, queries: int | None = None, together: int = 8
-    ) -> Problem:
+    def evaluation_problem(self, images: Images, seed: int, queries: int | None = None) -> Problem:
         """Tasks that no training draws.
 
         Args:
             images: of the classes to test on.
             seed: the same seed gives the same tasks.
             queries: query images per class; as in training if None.
-            together: tasks to adapt to at a time.
         """
-        return self._problem(images, _UNSEEN + seed, queries or self.queries, together)
+        return self._problem(images, _UNSEEN + seed, queries or self.queries, _TOGETHER)
 
     def _problem(self, images: Images, seed: int, queries: int, batch: int) -> Problem:
         try:
