@@ -113,3 +113,17 @@ def test_both_sides_of_a_difference_have_the_same_draws(streamed: bool) -> None:
     exact = bilevel.hypergradient(*given, aid).value
     found = bilevel.hypergradient(*given, bilevel.hypergradients.FiniteDifferences(aid)).value
     torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-7)
+
+
+def test_weight_norm_of_a_module_that_is_no_variable_is_refused() -> None:
+    """Its second derivative by torch is wrong; as a variable the module is mended."""
+    held = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+    y = [p for p in held.parameters() if p.requires_grad]
+    x = torch.ones(1, requires_grad=True)
+    with pytest.raises(UserError, match="second derivative of weight_norm is wrong"):
+        bilevel.backward(
+            lambda: held(torch.ones(1, 2)).sum(),
+            lambda: (held(torch.ones(1, 2)) - x).square().sum(),
+            x=[x],
+            y=y,
+        )

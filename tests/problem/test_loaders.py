@@ -173,6 +173,14 @@ def test_a_stream_that_nobody_holds_is_gone_at_once(data: DataLoader[Any]) -> No
         gc.enable()
 
 
+def test_an_empty_batch_is_told() -> None:
+    rows = torch.ones(3).double()
+    data = as_data("inner_data", lambda: iter([(rows,), (rows[:0],)]))
+    data.at(0, 0)
+    with pytest.raises(ValueError, match="batch 1 of inner_data has no rows"):
+        data.at(1, 0)
+
+
 def test_a_dict_of_tensors_is_data() -> None:
     rows = {"a": torch.arange(6.0), "b": (torch.ones(6, 2), torch.zeros(6))}
     problem = bilevel.Problem(

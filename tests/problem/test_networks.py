@@ -62,7 +62,6 @@ KINDS: dict[str, Any] = {
     "batch norm": lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)),
     "tied and frozen": lambda: truth.Net(dropout=0.0),
     "recurrent": Gru,
-    "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)),
     "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2)).eval(),
     "adapter": lora,
     "attention": Attention,
@@ -285,6 +284,86 @@ class Hides(nn.Module):
 def test_what_cannot_work_is_told(make: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_a_copy_with_weight_norm_is_the_users_own_kind() -> None:
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)).double()
+    problem = bilevel.Problem(g, g, torch.ones((), dtype=_F64), layer)
+    copied = bilevel.minimize(problem, itd(), steps=1).y_module()
+    assert "forward" not in vars(copied.parametrizations.weight[0])
+    assert copied(ROWS).shape == (4, 2)
+
+
+class Remembers(nn.Module):
+    """Notes, in plain attributes, how often it was called and what it saw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls = nn.Linear(3, 2), 0
+        self.seen: Tensor | None = None
+
+    def forward(self, rows: Tensor) -> Tensor:
+        self.calls += 1
+        self.seen = self.layer(rows)
+        return self.seen / self.calls
+
+
+def test_plain_attributes_are_as_they_were_in_every_call() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        module = Remembers().double()
+    problem = bilevel.Problem(g, g, torch.ones((), dtype=_F64), module)
+    steps = bilevel.inner.Steps(bilevel.updates.Descent(0.001), 4)
+    found = [
+        bilevel.hypergradient(problem, problem.x0.view(()), module, bilevel.ITD(memory=m), steps)
+        for m in (1, 4)
+    ]
+    torch.testing.assert_close(found[0].value, found[1].value, rtol=1e-12, atol=0)
+    copied = bilevel.minimize(problem, itd(), steps=1).y_module()
+    assert copied.calls == 0
+    assert copied.seen is None
+
+
+def hooked() -> nn.Module:
+    layer = nn.Linear(3, 2).double()
+    layer.weight.register_hook(lambda slope: 0 * slope)
+    return layer
+
+
+def shared() -> dict[str, nn.Module]:
+    first = nn.Linear(3, 3).double()
+    return {"a": nn.Sequential(first), "b": nn.Sequential(first)}
+
+
+@pytest.mark.parametrize(
+    ("y0", "words"),
+    [
+        (lambda: nn.LazyLinear(2).double(), "no shape yet .a lazy layer.: call the module once"),
+        (hooked, "'weight' has a hook on its gradient, which would not run"),
+        (shared, "give both as one torch.nn.ModuleDict"),
+        (lambda: nn.Linear(3, 2).bfloat16(), "keep both in float32 .* torch.autocast"),
+        (lambda: nn.Linear(3, 2).to(torch.complex128), "torch.view_as_real"),
+    ],
+)
+def test_odd_modules_are_told_what_to_do(y0: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        bilevel.Problem(g, g, torch.ones((), dtype=_F64), y0())
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda x, y, own: (g(x, y), 1), "got .tensor.* Return the loss alone"),
+        (lambda x, y, own: g(x, y).item(), "no .item"),
+        (lambda x, y, own: y(ROWS) - x, "Reduce it"),
+        (lambda x, y, own: g(x, own), "inner loss does not depend on y"),
+    ],
+)
+def test_odd_losses_are_told_what_to_do(loss: Any, words: str) -> None:
+    """The last one calls a module of its own, whose parameters give it a graph."""
+    own = nn.Linear(3, 2).double()
+    with pytest.raises(ValueError, match=words):
+        bilevel.Problem(g, lambda x, y: loss(x, y, own), torch.ones((), dtype=_F64), own)
 
 
 def test_result_of_a_tensor_has_no_module() -> None:

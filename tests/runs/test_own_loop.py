@@ -52,6 +52,56 @@ def test_argmin_takes_and_gives_dicts() -> None:
     torch.testing.assert_close(slopes, (q.detach().expand(2), p.detach().sum().reshape(1)))
 
 
+def test_argmin_takes_modules_as_x_and_y() -> None:
+    """A ridge regression: the solution and its derivative in closed form."""
+    rows, strength = truth.X[:, :2], nn.Linear(1, 1, bias=False).double()
+    given = rows @ torch.tensor([1.0, -2.0], dtype=torch.float64)
+    net = nn.Linear(2, 1, bias=False).double()
+
+    def inner(x: Any, y: Any) -> Tensor:
+        penalty = x(torch.ones(1, dtype=torch.float64)).exp()
+        return (y(rows)[:, 0] - given).square().sum() + (penalty * y.weight.square()).sum()
+
+    y = bilevel.argmin(inner, net, strength, TIGHT)
+    (slope,) = torch.autograd.grad(y["weight"].sum(), strength.weight)
+    penalty = strength.weight.detach().exp()
+    H = rows.T @ rows + penalty * torch.eye(2, dtype=torch.float64)
+    exact = torch.linalg.solve(H, rows.T @ given)
+    torch.testing.assert_close(y["weight"][0].detach(), exact, rtol=1e-8, atol=1e-10)
+    moved = -penalty * torch.linalg.solve(H, exact).sum()
+    torch.testing.assert_close(slope, moved, rtol=1e-8, atol=1e-10)
+    called = torch.func.functional_call(net, y, (rows,))
+    torch.testing.assert_close(called[:, 0].detach(), rows @ exact)
+
+
+def test_argmin_of_a_loss_that_draws_has_one_draw_for_all_calls() -> None:
+    def inner(x: Tensor, y: Tensor) -> Tensor:
+        kept = nn.functional.dropout(y, 0.5)  # 0 or 2 y
+        return (kept - x).square().sum() + 0.1 * y.square().sum()
+
+    x = torch.ones(8, dtype=torch.float64, requires_grad=True)
+    found = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for _ in range(2):
+            y = bilevel.argmin(inner, torch.zeros(8, dtype=torch.float64), x, TIGHT)
+            (slope,) = torch.autograd.grad(y.sum(), x)
+            torch.testing.assert_close(slope, y.detach(), rtol=1e-8, atol=1e-10)  # y is linear in x
+            assert {round(float(value), 6) for value in y} == {0.0, round(2 / 4.1, 6)}
+            found.append(y.detach())
+    assert not torch.equal(*found)
+
+
+def test_argmin_says_what_to_hand_over_inside_vmap() -> None:
+    x, zero = X0.clone().requires_grad_(), torch.zeros(2, dtype=torch.float64)
+
+    def closed(row: Tensor) -> Tensor:
+        return bilevel.argmin(lambda x, y: (y - x * row).square().sum(), zero, x, TIGHT)
+
+    with pytest.raises(UserError, match="closes over a tensor that vmap batches"):
+        torch.func.vmap(closed)(torch.stack([X0, 2 * X0]))
+
+
 def test_three_levels_are_nested_argmins() -> None:
     """z*(y, x) inside y*(x) inside f: against differences of f."""
 

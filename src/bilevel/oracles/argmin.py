@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bilevel.oracles.derivatives import Function, derivatives, vmap
-from bilevel.oracles.twice import refuse_compiled
+from bilevel.oracles.twice import refuse_wrong
 
 # inner(y, *x); a function that minimises it from a given y; one that solves H v = r by products.
 Loss = Callable[..., Tensor]
@@ -63,7 +63,7 @@ class _Solve(Function):
         with torch.enable_grad():
             y = y.detach().requires_grad_()
             value = inner(y, *(p.detach() for p in x))
-            refuse_compiled(value)
+            refuse_wrong(value)
             slope = derivatives([value], [y], create_graph=True)[0]
 
         def product(v: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from bilevel.oracles.arrivals import Arrivals
 from bilevel.oracles.derivatives import Saved, derivatives
 from bilevel.oracles.plans import Descend
 from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Plan, Start
-from bilevel.oracles.twice import refuse_compiled, told
+from bilevel.oracles.twice import refuse_wrong, told
 from bilevel.problem.draws import Draw
 from bilevel.problem.losses import Losses
 from bilevel.problem.sources import Rows
@@ -185,7 +185,7 @@ class _Linear(_Inner, Linear):
         value, self._after = problem.call("inner", self._xs, self._products.given, self.draw)
         self._value, self._made = value.detach(), True
         if self._looks:
-            refuse_compiled(value)
+            refuse_wrong(value)
         with told():
             self._slopes = derivatives([value], self._ys, create_graph=True)
 

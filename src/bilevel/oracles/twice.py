@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor
 
 from bilevel.errors import UserError
+from bilevel.problem.losses import nodes
 
 _INSTEAD = (
     "use a method of first derivatives, such as bilevel.algorithms.F2SA, or differences: "
@@ -16,22 +16,24 @@ _INSTEAD = (
 )
 
 
-def refuse_compiled(value: Tensor) -> None:
-    """Code from torch.compile has no second derivative: autograd would silently return zero."""
-    # By the graph: nothing is computed, and a compiled part deep inside is found too.
-    seen, ahead = set[Any](), [value.grad_fn]
-    while ahead:
-        node = ahead.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
+def refuse_wrong(value: Tensor) -> None:
+    """An error where autograd's second derivative would silently be wrong.
+
+    Of code from torch.compile it is zero; of fused weight normalisation it holds the norm fixed.
+    """
+    for node in nodes(value):  # a compiled part deep inside is found too
+        if node.name().startswith("WeightNormInterface"):
+            raise UserError(
+                "torch's second derivative of weight_norm is wrong: give the module to the losses "
+                "as x0 or y0 (or a part of them), where it is replaced by a right one, or "
+                f"{_INSTEAD}"
+            )
         if node.name().startswith("CompiledFunction"):
             raise UserError(
                 "the inner loss is compiled by torch.compile, whose code cannot be differentiated "
                 "twice: hand over what was not compiled (of a module, its _orig_mod), compile with "
                 f'backend="eager", or {_INSTEAD}'
             )
-        ahead.extend(following for following, _ in node.next_functions)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Losses of the user's own program: functions without arguments, of tensors that they hold."""
+"""Losses of the user's own program: of tensors that they hold, or of an argmin's variables."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bilevel.problem.chance import Chance
+from bilevel.problem.chance import Chance, key
 from bilevel.problem.draws import Draw, Moment
 from bilevel.problem.losses import Losses
-from bilevel.problem.networks import Buffers
-from bilevel.problem.structure import Structure
+from bilevel.problem.networks import Buffers, Networks
+from bilevel.problem.structure import Structure, Variables
 
 
 class Closures(Losses):
@@ -57,6 +57,37 @@ class Closures(Losses):
     def restore(self) -> None:
         """Put the original values of y back."""
         self.y_structure.put(self.y_structure.views(self.y0))
+
+
+class FixedLoss(Losses):
+    """g as one function of flat y and the tensors of x: each call has the draws of the first.
+
+    Args:
+        inner: a loss of x and y.
+        x, y: the variables, by which their structures are known.
+    """
+
+    def __init__(self, inner: Callable[..., Tensor], x: Variables, y: Variables) -> None:
+        self.x_structure, self.y_structure = Structure("x", x), Structure("y0", y)
+        self.inner, self.inner_data = inner, None
+        modules = self.x_structure.modules | self.y_structure.modules
+        self.networks = Networks(modules) if modules else None
+        buffers = {} if self.networks is None else self.networks.buffers
+        self.chance, self._tried = Chance(self.y_structure.device), False
+        # By the caller's generator, which only a loss that draws has to advance.
+        self._draw = Draw(None, key(torch.default_generator.get_state().numpy().tobytes()), buffers)
+
+    def __call__(self, y: Tensor, *xs: Tensor) -> Tensor:
+        ys = self.y_structure.views(y)
+        if self._tried:
+            return self.call("inner", xs, ys, self._draw)[0]
+        every = Chance(self.y_structure.device, ("torch", "numpy", "random"))
+        with every.seeded(self._draw.number), self.chance.watched():
+            value = self.call("inner", xs, ys, self._draw)[0]
+        self._tried = True
+        if self.chance.names:
+            torch.rand(())
+        return value
 
 
 class _Held(Structure):

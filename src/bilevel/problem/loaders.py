@@ -72,6 +72,8 @@ class Stream(Source):
         # The same batch may be asked for again, when f is evaluated between two steps.
         if self._last is None or self._last[0] != (number, seed):
             self._last = (number, seed), self.read(number, seed)
+            if _is_empty(self._last[1].data):
+                raise UserError(f"batch {number} of {self.name} has no rows: leave empty ones out")
         return self._last[1]
 
     @abstractmethod
@@ -240,6 +242,12 @@ def _drawn_from(dataset: Any) -> tuple[str, ...]:
             for row in range(min(_TRIED, len(dataset))):
                 dataset[row]
     return _ALL if "numpy" in seen.names else _FAST
+
+
+def _is_empty(data: Any) -> bool:
+    if isinstance(data, tuple | list | dict) and data:
+        return all(map(_is_empty, data.values() if isinstance(data, dict) else data))
+    return isinstance(data, torch.Tensor) and data.dim() > 0 and len(data) == 0
 
 
 @cache

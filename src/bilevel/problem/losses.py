@@ -151,8 +151,24 @@ def _one_number(name: str, value: object) -> Tensor:
     """A loss as a tensor without dimensions."""
     if isinstance(value, Tensor) and value.numel() == 1:
         return value.reshape(())
-    what = tuple(value.shape) if isinstance(value, Tensor) else quoted(value)
-    raise LossError(
-        f"the {name} loss must return one number as a tensor, got {what}. "
-        "Reduce it, for example with .mean()."
-    )
+    if isinstance(value, Tensor):
+        what = f"{tuple(value.shape)}. Reduce it, for example with .mean()."
+    else:
+        what = f"{quoted(value)}. Return the loss alone, with its graph (no .item())."
+    raise LossError(f"the {name} loss must return one number as a tensor, got {what}")
+
+
+def nodes(value: Tensor) -> Iterator[Any]:
+    """The graph that autograd keeps of a value: nothing is computed."""
+    seen, ahead = set[Any](), [value.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            ahead.extend(following for following, _ in node.next_functions)
+
+
+def leads_to(value: Tensor, leaf: Tensor) -> bool:
+    """Whether a value depends on a leaf; a graph alone may come from parameters of others."""
+    return value is leaf or any(getattr(node, "variable", None) is leaf for node in nodes(value))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -50,6 +51,13 @@ def parameters(module: nn.Module, where: Callable[[str], bool] | None = None) ->
         raise ValueError(
             f"no parameter of this {type(module).__name__} {what}; it has {list(named)}"
         )
+    hooked = [n for n, p in chosen.items() if p._backward_hooks]
+    if hooked:
+        raise ValueError(
+            f"the parameter {quoted(hooked[0])} has a hook on its gradient, which would not run: "
+            "change the loss or the module's forward in its place, or leave the parameter out by "
+            "bilevel.parameters(net, where=...)"
+        )
     return Parameters(module, chosen)
 
 
@@ -75,7 +83,7 @@ class Networks:
     """The modules among a problem's variables.
 
     A loss sees copies without values: during a call, the current tensors take their place, so that
-    `net(...)`, `net.parameters()` and `net.eval()` all work, and nothing persists.
+    `net(...)`, `net.parameters()` and `net.eval()` all work, and nothing persists but buffers.
 
     Args:
         modules: by their path, such as "y0" or "x0['net']".
@@ -99,14 +107,15 @@ class Networks:
                 raise ValueError(
                     f"the parameter {quoted(name.split('.', 2)[2])} is a variable twice. If x and "
                     "y start alike but move apart, give one of them as copy.deepcopy(net); if each "
-                    "has its part of one net, choose it by bilevel.parameters(net, where=...)"
+                    "has its part of one net, choose it by bilevel.parameters(net, where=...); if "
+                    "two modules share a layer, give both as one torch.nn.ModuleDict"
                 )
         fixed = {first[id(p)]: p.detach().clone() for p in whole.parameters()}
         self._fixed = {name: tensor for name, tensor in fixed.items() if name not in variables}
         self.buffers: Buffers = {first[id(b)]: b.detach().clone() for b in whole.buffers()}
         self._bound = _Bound(_skeleton(whole))
         self._modules = {path: self._bound.nets[key] for path, key in keys.items()}
-        self._modes = [(part, part.training) for part in self._bound.modules()]
+        self._plain = [(part, part.training, dict(part.__dict__)) for part in self._bound.modules()]
         self._empty = [
             (part._buffers, name)
             for part in self._bound.modules()
@@ -141,8 +150,12 @@ class Networks:
         try:
             value = functional_call(self._bound, state, (loss, *arguments), tie_weights=False)
         finally:
-            for part, mode in self._modes:  # a loss may call .eval()
-                part.training = mode
+            for part, mode, attributes in self._plain:
+                # What a module notes about a call (a count, features with their graph) is in no
+                # state: a repeated step would see what later calls have left.
+                part.__dict__.clear()
+                part.__dict__.update(attributes)
+                part.training = mode  # a loss may call .eval(); not every kind has it in __dict__
             for kept, name in self._empty:  # and a module may fill an empty buffer
                 kept[name] = None
         return value, {name: state[name].detach() for name in buffers}
@@ -155,7 +168,10 @@ class Networks:
         memo: dict[int, Any] = {}
         for name, empty in _tensors(self._bound):
             memo[id(empty)] = _like(empty, now[name].detach().clone())
-        return copy.deepcopy(self._modules[path], memo)
+        copied = copy.deepcopy(self._modules[path], memo)
+        for part in _weight_norms(copied):
+            del part.forward
+        return copied
 
 
 Put = Callable[[str, list[Tensor]], nn.Module]
@@ -206,12 +222,31 @@ def _skeleton(module: nn.ModuleDict) -> nn.ModuleDict:
         empty = tensor.new_full((), float("nan")).expand(tensor.shape) if real else tensor.clone()
         memo[id(tensor)] = _like(tensor, empty.detach())
     try:
-        return copy.deepcopy(module, memo)
+        skeleton = copy.deepcopy(module, memo)
     except Exception as error:
         raise UserError(
             f"the module cannot be copied ({type(error).__name__}: {error}): in the place of "
             "torch.nn.utils.weight_norm use torch.nn.utils.parametrizations.weight_norm"
         ) from error
+    for part in _weight_norms(skeleton):
+        part.forward = _WeightNorm(part.dim)
+    return skeleton
+
+
+def _weight_norms(module: nn.Module) -> list[Any]:
+    kind = getattr(nn.utils.parametrizations, "_WeightNorm", ())
+    return [part for part in module.modules() if isinstance(part, kind)]
+
+
+@dataclass(frozen=True)
+class _WeightNorm:
+    """g v/‖v‖ by plain operations: the second derivative of torch's own holds ‖v‖ fixed."""
+
+    dim: int
+
+    def __call__(self, g: Tensor, v: Tensor) -> Tensor:
+        others = [d for d in range(v.dim()) if self.dim == -1 or d != self.dim % v.dim()]
+        return v * (g / torch.linalg.vector_norm(v, dim=others, keepdim=self.dim != -1))
 
 
 def _like(example: Tensor, value: Tensor) -> Tensor:

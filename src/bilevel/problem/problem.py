@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from bilevel.arguments import instance, optional, positive_integer
-from bilevel.errors import quoted
+from bilevel.errors import UserError, quoted
 from bilevel.problem.chance import Chance
 from bilevel.problem.draws import Moment
 from bilevel.problem.isolation import modules_of
 from bilevel.problem.loaders import as_data
-from bilevel.problem.losses import Loss, LossError, Losses
+from bilevel.problem.losses import Loss, LossError, Losses, leads_to
 from bilevel.problem.model import Model
 from bilevel.problem.networks import Buffers, Networks
 from bilevel.problem.peers import Alone, Peers
 from bilevel.problem.sources import Source
-from bilevel.problem.structure import Structure, Variables
+from bilevel.problem.structure import Structure, Variables, mixed
 
 # Whether a loss draws shows in the generators that all threads share: one trial at a time.
 _TRIAL = RLock()
@@ -159,13 +159,14 @@ class Problem(Losses):
             ("inner", self.inner_data, self.inner_loss),
         ):
             x, y = self.x0.clone(), self.y0.clone()
-            # Whether there is a graph tells what a loss depends on, without any derivative.
-            if not self._try(name, data, loss, x, y.clone().requires_grad_()).requires_grad:
+            # The graph tells what a loss depends on, without any derivative.
+            leaf = y.clone().requires_grad_()
+            if not leads_to(self._try(name, data, loss, x, leaf), leaf):
                 raise ValueError(
                     f"the {name} loss does not depend on y (as far as autograd sees), so there is "
                     "nothing to optimise. Use the y that the loss is given, and do not detach it."
                 )
-            uses_x = uses_x or self._try(name, data, loss, x.requires_grad_(), y).requires_grad
+            uses_x = uses_x or leads_to(self._try(name, data, loss, x.requires_grad_(), y), x)
         if not uses_x:
             raise ValueError(
                 "neither loss depends on x (as far as autograd sees): x0 needs no gradient, and "
@@ -179,7 +180,7 @@ class Problem(Losses):
         try:
             with torch.enable_grad():
                 value = loss(x, y, rows)
-        except LossError:
+        except (LossError, UserError):
             raise
         except Exception as error:
             called = f"{name}(x, y{', batch' * (data is not None)})"
@@ -187,7 +188,8 @@ class Problem(Losses):
                 f"the {name} loss failed at x0, y0 when called as {called}: "
                 f"{type(error).__name__}: {error}\n"
                 f"x0 and y0 are {self.dtype} on {self.device}; the data must match in dtype, "
-                "device and shape. A loss is given a batch only if it has data."
+                "device and shape. A loss is given a batch only if it has data; its rows are "
+                "batch.data."
             ) from error
         if value.dtype != self.dtype:
             raise ValueError(
@@ -207,7 +209,7 @@ def _check_same(x: Structure, y: Structure) -> None:
     if x.dtype != y.dtype or x.device != y.device:
         raise ValueError(
             f"x0 is {x.dtype} on {x.device} but y0 is {y.dtype} on {y.device}: they must share "
-            "one dtype and one device. Convert one with .to(...)."
+            "one dtype and one device. Convert one with .to(...)." + mixed(x.dtype, y.dtype)
         )
     if x.device.type == "meta":
         raise ValueError("x0 and y0 are on device meta, which holds no values: use a real one")

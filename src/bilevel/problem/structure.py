@@ -202,10 +202,16 @@ def _check_leaf(path: str, leaf: Any) -> None:
             f"{path} must be a tensor, a module, or a dict, tuple or list of such; "
             f"got {type(leaf).__name__} {quoted(leaf)}"
         )
+    if torch.nn.parameter.is_lazy(leaf):
+        raise ValueError(
+            f"{path} has no shape yet (a lazy layer): call the module once on some rows first"
+        )
     if not leaf.is_floating_point():
         raise ValueError(
             f"{path} has dtype {leaf.dtype}: only real floating-point tensors can be optimised. "
-            f"Convert it, for example with {path}.double()."
+            f"Convert it, for example with {path}.double()"
+            + ", or keep real and imaginary part (torch.view_as_real)" * leaf.is_complex()
+            + "."
         )
     if isinstance(leaf, torch.nn.Parameter) and not leaf.requires_grad:
         raise ValueError(
@@ -235,4 +241,15 @@ def _check_alike(
             raise ValueError(
                 f"{path} has {what} {mine} but {other} has {theirs}: "
                 f"all variables must share one {what}. Convert one with .to({theirs})."
+                + mixed(mine, theirs)
             )
+
+
+def mixed(*dtypes: Any) -> str:
+    """A remark where a half precision meets another one."""
+    if not {torch.bfloat16, torch.float16} & {*dtypes}:
+        return ""
+    return (
+        " For mixed precision keep both in float32 and call the network inside "
+        'torch.autocast("cpu", torch.bfloat16) in the loss.'
+    )

@@ -13,10 +13,10 @@ from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.finite_differences import FiniteDifferences
 from bilevel.oracles.argmin import argmin as differentiable
 from bilevel.oracles.autograd import AutogradOracle
-from bilevel.problem.closures import Closures
+from bilevel.problem.closures import Closures, FixedLoss
 from bilevel.problem.problem import Problem
 from bilevel.problem.sampling import Streams
-from bilevel.problem.structure import Structure, Variables
+from bilevel.problem.structure import Variables
 from bilevel.runs.once import estimate_at, solve_inner
 from bilevel.solvers.inner.base import InnerSolver
 from bilevel.solvers.inner.newton_cg import NewtonCG
@@ -86,12 +86,13 @@ def argmin(
     """y*(x) = argmin_y inner(x, y) with an implicit gradient to x, for use in any torch program.
 
     The gradient can be differentiated again, so that argmins can be nested, and `torch.func.vmap`
-    over x solves a batch of problems as one. Everything to be differentiated must be in x: what
-    `inner` closes over has no derivative. An inexact y makes the gradient inexact.
+    over x solves a batch of problems as one. Everything to be differentiated or batched must be in
+    x: what `inner` closes over has no derivative. An inexact y makes the gradient inexact.
 
     Args:
-        inner: a loss of x and y, strongly convex in y.
-        y0: where to start: a tensor, or a dict, tuple or list of tensors.
+        inner: a loss of x and y, strongly convex in y; what it draws at random is drawn once.
+        y0: where to start: a tensor, a module, or a dict, tuple or list of such. A module comes
+            back as a dict of tensors, for `torch.func.functional_call`; its buffers do not move.
         x: the same; its tensors may belong to a graph.
         solver: of the inner problem: one of `bilevel.inner`; Newton-CG by default.
         method: of the linear system: one of `bilevel.linear`; CG to a relative 1e-10 by default.
@@ -107,11 +108,9 @@ def argmin(
     solver, linear = solver or NewtonCG(), method or CG(1000, 1e-10)
     instance("solver", solver, InnerSolver, "bilevel.inner.NewtonCG()")
     instance("method", linear, LinearSolver, "bilevel.linear.CG(20)")
-    of_x, of_y = Structure("x", x), Structure("y0", y0)
-    xs, start = of_x.tensors(x), of_y.flatten(y0)
-
-    def flat_inner(y: Tensor, *parts: Tensor) -> Tensor:
-        return inner(of_x.build(parts), of_y.build(of_y.views(y)))
+    flat_inner = FixedLoss(inner, x, y0)
+    of_y = flat_inner.y_structure
+    xs, start = flat_inner.x_structure.tensors(x), of_y.flatten(y0)
 
     def minimise(loss: Callable[..., Tensor], y: Tensor, parts: Sequence[Tensor]) -> Tensor:
         # In the shape of y, which has a row for each problem of a batch.
@@ -124,7 +123,15 @@ def argmin(
     def solve(product: Callable[[Tensor], Tensor], r: Tensor) -> Tensor:
         return linear.solve(_Products(product, len(r)), r).v
 
-    return of_y.build(of_y.views(differentiable(flat_inner, start, xs, minimise, solve)))
+    try:
+        found = differentiable(flat_inner, start, xs, minimise, solve)
+    except (RuntimeError, ValueError) as error:
+        if "escaped from inside a function being vmapped" not in str(error):
+            raise
+        raise UserError(
+            "inner closes over a tensor that vmap batches: hand it over as a part of x"
+        ) from error
+    return of_y.build(of_y.views(found))
 
 
 class _Products(Hessian):

@@ -57,7 +57,8 @@ class Descent(Update):
 def asked_for(outer: Update | None, outer_lr: float | Schedule | None) -> Update | None:
     """The requested update of x, given as such or as a learning rate; None if neither was."""
     if outer is not None:
-        instance("outer", outer, Update, "bilevel.updates.Adam(0.01)")
+        torchs = "bilevel.updates.TorchOptimizer(lambda p: torch.optim.Adam(p, 0.01))"
+        instance("outer", outer, Update, f"bilevel.updates.Adam(0.01), or of torch's {torchs}")
     if outer_lr is None:
         return outer
     if outer is not None:
