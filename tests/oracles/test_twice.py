@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import bilevel
+from bilevel.errors import UserError
 
 STEPS = bilevel.inner.Steps(bilevel.updates.Descent(0.1), 2)
 

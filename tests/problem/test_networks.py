@@ -342,7 +342,7 @@ def shared() -> dict[str, nn.Module]:
         (hooked, "'weight' has a hook on its gradient, which would not run"),
         (shared, "give both as one torch.nn.ModuleDict"),
         (lambda: nn.Linear(3, 2).bfloat16(), "keep both in float32 .* torch.autocast"),
-        (lambda: nn.Linear(3, 2).to(torch.complex128), "torch.view_as_real"),
+        (lambda: nn.Linear(3, 2, dtype=torch.complex128), "torch.view_as_real"),
     ],
 )
 def test_odd_modules_are_told_what_to_do(y0: Any, words: str) -> None:

@@ -74,8 +74,8 @@ class FixedLoss(Losses):
         self.networks = Networks(modules) if modules else None
         buffers = {} if self.networks is None else self.networks.buffers
         self.chance, self._tried = Chance(self.y_structure.device), False
-        # By the caller's generator, which only a loss that draws has to advance.
-        self._draw = Draw(None, key(torch.default_generator.get_state().numpy().tobytes()), buffers)
+        # By the caller's generator, which only a loss that draws has to `advance`.
+        self._draw = Draw(None, key(torch.default_generator.get_state().tolist()), buffers)
 
     def __call__(self, y: Tensor, *xs: Tensor) -> Tensor:
         ys = self.y_structure.views(y)
@@ -85,9 +85,12 @@ class FixedLoss(Losses):
         with every.seeded(self._draw.number), self.chance.watched():
             value = self.call("inner", xs, ys, self._draw)[0]
         self._tried = True
+        return value
+
+    def advance(self) -> None:
+        """Let the next loss draw other numbers, if this one draws at all."""
         if self.chance.names:
             torch.rand(())
-        return value
 
 
 class _Held(Structure):

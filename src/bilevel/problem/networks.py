@@ -246,7 +246,8 @@ class _WeightNorm:
 
     def __call__(self, g: Tensor, v: Tensor) -> Tensor:
         others = [d for d in range(v.dim()) if self.dim == -1 or d != self.dim % v.dim()]
-        return v * (g / torch.linalg.vector_norm(v, dim=others, keepdim=self.dim != -1))
+        length = torch.linalg.vector_norm(v, dim=others, keepdim=self.dim != -1)
+        return v.mul(g / length)
 
 
 def _like(example: Tensor, value: Tensor) -> Tensor:

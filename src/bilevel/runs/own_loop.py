@@ -131,6 +131,7 @@ def argmin(
         raise UserError(
             "inner closes over a tensor that vmap batches: hand it over as a part of x"
         ) from error
+    flat_inner.advance()
     return of_y.build(of_y.views(found))
 
 

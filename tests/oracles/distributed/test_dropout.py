@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import torch
+from bilevel.peers import Peers
 from torch import Tensor
 from torch.func import functional_call
 
@@ -13,6 +15,7 @@ from bilevel.problem.loaders import as_data
 
 from . import dropout_program as program
 from .test_distributed import ranks
+from .threads import together
 
 
 def test_the_step_is_that_of_the_mean_over_ranks_with_masks_of_their_own(tmp_path: Path) -> None:
@@ -53,3 +56,26 @@ def test_the_step_is_that_of_the_mean_over_ranks_with_masks_of_their_own(tmp_pat
     for name in ("1.running_mean", "1.running_var"):
         kept = next(b for n, b in found["buffers"].items() if n.endswith(name))
         torch.testing.assert_close(kept, (buffers[0][name] + buffers[1][name]) / 2, **near)
+
+
+def test_after_the_death_of_a_rank_a_network_on_a_stream_goes_on_to_the_same_bits(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "found.pt"
+    started = ("-m", "tests.oracles.distributed.dropout_program", str(file), "4")
+    first, second = ranks(2, *started, "2")
+    assert second.code == -signal.SIGKILL
+    assert "rank 0 of 2 lost its peers: another rank has died" in first.err
+    assert not file.exists()
+    for ended in ranks(2, *started, "0"):
+        assert ended.code == 0, ended.err[-3000:]
+    found = torch.load(file, weights_only=True)
+
+    def whole(peers: Peers) -> object:
+        return program.run(peers, 4).state
+
+    state = together(2, whole)[0]
+    assert torch.equal(found["x"], state.x)
+    assert torch.equal(found["y"], state.y)
+    assert found["buffers"].keys() == state.buffers.keys()
+    assert all(torch.equal(kept, state.buffers[n]) for n, kept in found["buffers"].items())
