@@ -115,7 +115,7 @@ def _readme() -> str:
     lines.append(
         ["stocBiO needs samples of a lower order in κ and ε than BSA and TTSA", "Table 2",
          "intervals wider than 1 in κ ([complexity](../complexity.md))", "**undecided**",
-         "4 seeds, older code, no raw results", "`bilevel complexity --table 2 --seeds 16`"],
+         "4 seeds, older code, no raw results", "`bilevel complexity --full --table 2 --seeds 16`"],
     )  # fmt: skip
     row = _alone()
     lines.append(

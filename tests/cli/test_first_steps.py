@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bilevel.cli import main as command
+from bilevel.cli import usage
 from bilevel.cli.bars import console
 from bilevel.cli.commands import doctor
 from bilevel.cli.commands.init import TEMPLATES, Kind
 
 from ..truth import forked
-from .test_startup import COMMANDS, helped, whole
+from .test_startup import COMMANDS, whole
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -56,36 +59,107 @@ def test_a_narrow_terminal_gets_two_lines_a_task(
 LEAVES = [words for words in COMMANDS if words not in ("", "data", "few-shot")]
 
 
+def leaf(words: str) -> Any:
+    """The command that these words call."""
+    found: Any = whole()
+    for word in words.split():
+        found = found.commands[word]
+    return found
+
+
 @pytest.mark.parametrize("words", LEAVES)
-def test_every_help_has_two_examples(words: str) -> None:
-    said = " ".join(helped()[f"{words} --help"][1].replace("│", " ").split())
-    # Once in its usage line, and then in two examples.
-    assert said.count(f"bilevel {words}") >= 3
+def test_every_help_has_two_examples_that_parse(words: str) -> None:
+    calls = usage.examples(leaf(words), f"bilevel {words}")
+    assert len(calls) >= 2
+    for call in calls:
+        given = shlex.split(call.split(" > ")[0])
+        given = given[given.index("bilevel") + 1 :]
+        assert given[: len(words.split())] == words.split()
+        with whole().make_context("bilevel", list(given)) as context:
+            command, rest = context.command, given
+            for _ in words.split():
+                _, command, rest = command.resolve_command(context, rest)
+            command.make_context(words, rest, parent=context).close()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("clean", "absent.csv", "--label", "a", "-o", "x"),
-        ("predict", "absent.npz", "absent.csv"),
-        ("few-shot", "evaluate", "absent.pt"),
-        ("init", "nonsense"),
-        ("clean",),
-    ],
-)
-def test_a_wrong_or_missing_name_is_told_before_anything_heavy_is_imported(
-    words: tuple[str, ...],
-) -> None:
-    code = (
-        "import sys\nfrom bilevel.cli.main import main\n"
-        "try:\n    main()\nexcept SystemExit as end:\n"
-        "    heavy = {'torch', 'numpy', 'pandas', 'sklearn'} & set(sys.modules)\n"
-        "    print(end.code, sorted(heavy))\n"
+def missing() -> list[str]:
+    """The commands that cannot run without being told on what."""
+    needy = [words for words in LEAVES if any(part.required for part in leaf(words).params)]
+    return [*needy, "bench", "complexity"]
+
+
+@cache
+def ended(calls: tuple[str, ...]) -> dict[str, Any]:
+    """Of each call the exit code, what it said on stderr, and what it had imported by then."""
+    program = (
+        "import contextlib, io, json, shlex, sys\nfrom bilevel.cli.main import main\n"
+        "heavy, found = {'torch', 'pandas', 'sklearn', 'matplotlib'}, {}\n"
+        "for call in sys.argv[1:]:\n"
+        "    sys.argv = ['bilevel', *shlex.split(call)]\n"
+        "    with contextlib.redirect_stderr(io.StringIO()) as said:\n"
+        "        try:\n            main()\n"
+        "        except SystemExit as end:\n"
+        "            code = end.code\n"
+        "    found[call] = code, said.getvalue(), sorted(heavy & set(sys.modules))\n"
+        "print(json.dumps(found))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, *calls], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split("\n")[0] == "2 []"
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_most_commands_need_to_be_told_something() -> None:
+    assert {"clean", "predict", "run", "few-shot train", "data get"} <= set(missing())
+
+
+@pytest.mark.parametrize("words", missing())
+def test_a_missing_argument_is_told_in_one_sentence_with_an_example_before_torch(
+    words: str,
+) -> None:
+    code, said, heavy = ended(tuple(missing()))[words]
+    assert (code, heavy) == (2, [])
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert f": bilevel {words} " in said
+
+
+@pytest.mark.parametrize("words", LEAVES)
+def test_a_wrong_option_is_told_in_one_sentence_before_torch(words: str) -> None:
+    code, said, heavy = ended(tuple(f"{each} --nonsense" for each in LEAVES))[f"{words} --nonsense"]
+    assert (code, heavy) == (2, [])
+    assert said.startswith(f"error: bilevel {words}: no such option: --nonsense ")
+    assert said.endswith(f"(see bilevel {words} --help)\n")
+    assert said.count("\n") == 1
+
+
+WRONG = (
+    "clean absent.csv --label a -o x",
+    "predict absent.npz absent.csv",
+    "few-shot evaluate absent.pt",
+    "init nonsense",
+    "bench nonsense",
+    "nonsense",
+    "clean a.csv --label a --label=b -o x",
+    "few-shot train --data a --ways 2 --ways 3",
+)
+
+
+@pytest.mark.parametrize("call", WRONG)
+def test_a_wrong_name_is_told_before_anything_heavy_is_imported(call: str) -> None:
+    code, said, heavy = ended(WRONG)[call]
+    assert (code, heavy) == (2, [])
+    assert "twice" not in said or "was given twice, as " in said
+    assert ("twice" in said) == (call in WRONG[-2:])
+
+
+def test_what_may_be_repeated_may_be_and_also_has_commas(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert usage.split(["a, b", "c,"]) == ["a", "b", "c"]
+    code, _, said = run(capsys, *shlex.split("bench quadratics --methods soba --methods saba,nope"))
+    assert (code, "nope" in said, "twice" in said) == (2, True, False)
 
 
 @pytest.mark.parametrize("place", [0, 1, 3])

@@ -9,11 +9,10 @@ from contextlib import suppress
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 import bilevel
 from bilevel.cli import commands
+from bilevel.cli.usage import Commands, WrongWordsError, sentence
 from bilevel.discovery import load_modules
 from bilevel.errors import UserError, quoted, short
 
@@ -41,6 +40,7 @@ def build() -> typer.Typer:
     """The whole command, from the files of this folder."""
     app = typer.Typer(
         name="bilevel",
+        cls=Commands,
         help="Bilevel optimisation: find wrong labels, tune many penalties, rerun the paper.",
         rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
@@ -96,12 +96,17 @@ def main() -> None:
         try:
             _check_words(sys.argv[1:])
             sys.argv[1:] = _hoisted(sys.argv[1:])
-            build()()
+            code = build()(prog_name="bilevel", standalone_mode=False)
         finally:
             if sys.stdout is not None:  # None if it was closed
                 sys.stdout.flush()  # a full disk raises here
     except UserError as error:
         _refuse(str(error))
+    except WrongWordsError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # which has shown the help
+            error.show()
+            sys.exit(_USAGE)
+        _refuse(sentence(error))
     except ImportError as error:
         if "pip install" not in str(error):  # which our own errors on missing packages say
             raise
@@ -114,6 +119,8 @@ def main() -> None:
         if "allocate memory" not in str(error):  # torch's MemoryError
             raise
         _refuse("there is not enough memory: ask for less")
+    else:
+        sys.exit(code)
 
 
 def _check_words(words: list[str]) -> None:
@@ -126,6 +133,9 @@ def _check_words(words: list[str]) -> None:
 
 
 def _refuse(reason: str) -> NoReturn:
+    from rich.console import Console
+    from rich.text import Text
+
     message = Text.assemble(("error: ", "bold red"), short(reason, _MOST))  # not markup
     with suppress(OSError):  # nobody may be there to read it
         Console(stderr=True).print(message, soft_wrap=True)

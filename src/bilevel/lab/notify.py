@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -14,14 +16,16 @@ def silent(what: str, done: float, total: int) -> None:
 
 
 def line_in_terminal() -> Notify:
-    """One line on stderr that is written over, if that is a terminal."""
+    """One line on stderr that is written over, if that is a terminal; cut where it would wrap."""
     began = time.monotonic()
 
     def tell(what: str, done: float, total: int) -> None:
         spent = time.monotonic() - began
         left = f", about {spent * (total - done) / done:.0f} s left" if 0 < done < total else ""
         end = "\n" if done == total else ""
-        text = f"\r{what}: {done:g} of {total} runs, {spent:.0f} s{left}"
-        print(f"{text}\033[K", end=end, file=sys.stderr, flush=True)
+        text = f"{done:g} of {total} runs, {spent:.0f} s{left}; {what}"
+        room = shutil.get_terminal_size().columns - 1
+        print(f"\r{text[:room]:<{room}}", end=end, file=sys.stderr, flush=True)
 
-    return tell if sys.stderr.isatty() else silent
+    is_wanted = sys.stderr.isatty() and not os.environ.get("BILEVEL_QUIET")
+    return tell if is_wanted else silent

@@ -37,8 +37,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(field_problems._MAKERS, "small", small)
 
 
-def bench(folder: Path, *more: str) -> str:
-    command = ["bench", "small", "--seconds", "0.05", "-o", str(folder), *more]
+def bench(folder: Path, *more: str, seconds: str = "0.05") -> str:
+    command = ["bench", "small", "--seconds", seconds, "-o", str(folder), *more]
     result = CliRunner().invoke(build(), command, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
@@ -65,7 +65,7 @@ def test_a_bench_writes_curves_a_table_and_a_page_and_goes_on(tmp_path: Path) ->
 def test_another_bench_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     bench(tmp_path / "one", "--methods", "hoag", "--seeds", "1")
     with pytest.raises(UserError, match="holds a bench of"):
-        bench(tmp_path / "one", "--methods", "hoag", "--seconds", "0.1")
+        bench(tmp_path / "one", "--methods", "hoag", seconds="0.1")
 
 
 def test_the_problems_are_listed() -> None:

@@ -34,8 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path):
     monkeypatch.setenv("COLUMNS", "80")
 
-    def call(*options: str) -> Shown:
-        arguments = ["bilevel", "complexity", "--quick", "-o", str(folder), *options]
+    def call(*options: str, into: Path = folder) -> Shown:
+        arguments = ["bilevel", "complexity", "--quick", "-o", str(into), *options]
         monkeypatch.setattr(sys, "argv", arguments)
         with pytest.raises(SystemExit) as ended:
             main()
@@ -154,7 +154,7 @@ def test_a_folder_of_something_else_is_not_touched(
     run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    shown = run("-o", str(tmp_path))
+    shown = run(into=tmp_path)
     assert shown.code == 2
     assert "not empty" in shown.err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
@@ -172,6 +172,6 @@ def test_a_signal_ends_it_with_the_codes_of_a_shell_and_says_how_to_go_on(
         os.kill(os.getpid(), number)
 
     monkeypatch.setattr("bilevel.lab.complexity.job.measure", interrupted)
-    shown = run("-o", str(tmp_path / "kept"))
+    shown = run(into=tmp_path / "kept")
     assert shown.code == code
     assert "the same command goes on" in shown.err

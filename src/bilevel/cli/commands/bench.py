@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bilevel.cli.options import MOST_SEEDS, folder, optional, told_if_interrupted, typed
+from bilevel.cli.usage import split
 
 _EPILOG = """
 **Examples**
@@ -18,8 +19,11 @@ _EPILOG = """
 
 `bilevel bench quadratics --methods saba --seconds 1` takes a few seconds.
 """
-_DEFAULT = ["saba,soba,stocbio,aid-bio"]
-_METHODS = "Methods, with commas or one by one; NAME:published takes the field's tuned numbers."
+_USUAL = ("saba", "soba", "stocbio", "aid-bio")
+_METHODS = (
+    "Names of methods, with commas or one by one; NAME:published takes the field's tuned numbers. "
+    f"\\[default: {','.join(_USUAL)}]"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +33,7 @@ def register(app: typer.Typer) -> None:
 def bench(
     problem: Annotated[str | None, typer.Argument(help="A problem of --list.")] = None,
     more: Annotated[list[str] | None, typer.Argument(help="More methods.", hidden=True)] = None,
-    methods: Annotated[list[str], optional(_METHODS, "NAMES")] = _DEFAULT,
+    methods: Annotated[list[str] | None, optional(_METHODS, "NAMES")] = None,
     seconds: Annotated[float, typer.Option(help="Of the processor, for each run.", min=0.01)] = 8.0,
     seeds: Annotated[int, typer.Option(help="Run seeds 0 to N − 1.", min=1, max=MOST_SEEDS)] = 3,
     output: Annotated[
@@ -50,12 +54,10 @@ def bench(
     if list_:
         typer.echo("\n".join(benchmarks()))
         return
-    if problem is None:
-        raise UserError(f"name a problem: one of {', '.join(benchmarks())}")
     if problem not in benchmarks():
-        raise UserError(
-            f"there is no problem {quoted(problem)}; there are {', '.join(benchmarks())}"
-        )
+        wrong = "name a problem" if problem is None else f"there is no problem {quoted(problem)}"
+        example = "for example: bilevel bench ijcnn1 --methods saba,soba"
+        raise UserError(f"{wrong}: one of {', '.join(benchmarks())}; {example}")
 
     from bilevel.cli.bars import RunsBar
     from bilevel.durable.files import write_text
@@ -67,7 +69,7 @@ def bench(
 
     place = output or Path("out") / f"bench-{problem}"
     # `--methods soba saba`, with blanks, leaves the second as an argument of its own.
-    names = [name for given in (*methods, *(more or [])) for name in given.split(",") if name]
+    names = dict.fromkeys(split([*(methods or _USUAL), *(more or [])]))
     what = Bench(problem, tuple(names), seconds, seeds)
     kept = f": all that was measured is in {place}; the same command goes on"
     with told_if_interrupted(kept), raising(), RunsBar("runs") as bar:

@@ -14,9 +14,9 @@ _EPILOG = """
 
 `bilevel complexity --quick` measures small versions in seconds.
 
-`bilevel complexity` takes minutes, and writes out/complexity/report.html.
+`bilevel complexity --full` takes minutes, and writes out/complexity/report.html.
 
-`bilevel complexity --seeds 8` later adds seeds 4 to 7, for narrower intervals.
+`bilevel complexity --full --seeds 8` later adds seeds 4 to 7, for narrower intervals.
 """
 _SEEDS = "Problems drawn for each κ, by seeds 0 to N − 1. \\[default: 4, quick: 2]"
 _TABLE = "Measure only this one of the two tables. \\[default: both]"
@@ -31,6 +31,7 @@ def complexity(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer κ, ε and seeds: a minute at most.")
     ] = False,
+    full: Annotated[bool, typer.Option("--full", help="All of them: minutes.")] = False,
     seeds: Annotated[int | None, optional(_SEEDS, "N", min=1, max=MOST_SEEDS)] = None,
     table: Annotated[int | None, optional(_TABLE, "N", min=1, max=2)] = None,
     output: Annotated[Path | None, folder(_FOLDER)] = None,
@@ -50,6 +51,14 @@ def complexity(
 
     Run the same command again after Ctrl-C or a crash: what is finished is not measured again.
     """
+    from bilevel.errors import UserError
+
+    if quick == full:
+        raise UserError(
+            "say how much to measure: bilevel complexity --quick (a minute at most, into "
+            "out/complexity-quick) or bilevel complexity --full (minutes, into out/complexity)"
+        )
+
     from dataclasses import replace
 
     from bilevel.cli.bars import RunsBar

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bilevel.cli.options import Json, print_json
+from bilevel.cli.usage import Commands
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +21,7 @@ Name = Annotated[str, typer.Argument(help="A data set of `bilevel data list`.", 
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
+        cls=Commands,
         help="List, get and find data sets, e.g. `bilevel data get mnist`.",
         no_args_is_help=True,
         rich_markup_mode="markdown",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilevel.cli.options import Force, NewFolder, folder, must_exist, optional, typed
+from bilevel.cli.usage import Commands
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -87,6 +88,7 @@ CheckpointFile = Annotated[
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
+        cls=Commands,
         help="Learn to learn from a few images; then adapt to pictures of your own.",
         no_args_is_help=True,
         rich_markup_mode="markdown",
