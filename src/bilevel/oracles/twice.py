@@ -31,7 +31,7 @@ def refuse_wrong(value: Tensor) -> None:
         if node.name().startswith("CompiledFunction"):
             raise UserError(
                 "the inner loss is compiled by torch.compile, whose code cannot be differentiated "
-                "twice: hand over what was not compiled (of a module, its _orig_mod), compile with "
+                "twice: pass what was not compiled (for a module, its _orig_mod), compile with "
                 f'backend="eager", or {_INSTEAD}'
             )
 
