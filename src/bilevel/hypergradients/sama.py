@@ -130,8 +130,9 @@ class LastStep(_OfLastStep):
     As SAMA, but the product is taken where the step was: before it. There the step's own pass has
     ∇x g as well, so that a one-sided difference needs one gradient in x more, not two:
     ∇x∇y g(x, y) u ≈ (∇x g(x, y + εu) − ∇x g(x, y))/ε with ε = √eps (1 + ‖y‖)/‖u‖. About half of the
-    digits are right, which is enough for one step of Meta-Weight-Net; what is lost by taking one
-    step for the whole path is more.
+    digits are right; what is lost by taking one step for the whole path is more. What a loss
+    detaches still moves with y in a difference, here and in SAMA: where weights are a function of
+    detached losses, as in Meta-Weight-Net, it is another direction, and ITD the right one.
 
     Args:
         batch: the rows of f; None means all rows.
