@@ -66,6 +66,13 @@ def test_a_record_for_each_outer_step_says_what_happened():
     assert result.history[0].hypergradient_norm > 100 * result.history[-1].hypergradient_norm
 
 
+@pytest.mark.parametrize("gives", [None, "high", torch.zeros(2), [1.0]])
+def test_a_metric_that_gives_no_number_is_named(gives: Any):
+    metrics = {"gap": lambda x, y: gives}
+    with pytest.raises(TypeError, match="metric 'gap' must return one number, got"):
+        bilevel.minimize(quadratic(4.0).problem(), GOOD, steps=2, metrics=metrics)
+
+
 def test_counts_accumulate_over_the_history_and_leave_out_evaluation():
     problem = noisy_sum(rows=10).problem()
     metrics = {"f": lambda x, y: float(x.sum())}

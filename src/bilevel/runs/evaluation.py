@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from bilevel.errors import quoted
 from bilevel.oracles.points import Oracle
 from bilevel.runs.history import HistoryRecord
 from bilevel.runs.stopwatch import Stopwatch
@@ -78,3 +79,12 @@ class Pace:
             # At most twice as many as before: the first steps of a stretch may be the cheap ones.
             self._steps = max(1, min(2 * max(count, self._steps), often))
             return taken
+
+
+def number(name: str, value: Any) -> float:
+    """What a metric gave, as a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        what = f"metric {quoted(name)} must return one number, got {quoted(value)}"
+        raise TypeError(what) from None

@@ -19,7 +19,7 @@ from bilevel.oracles.views import Views
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
 from bilevel.runs.checkpoints.saved import Best, Ending, Saved
-from bilevel.runs.evaluation import Evaluations, Pace
+from bilevel.runs.evaluation import Evaluations, Pace, number
 from bilevel.runs.history import Past, check_fit, record_of
 from bilevel.runs.limits import Limits, divergence
 from bilevel.runs.progress import Callback, Progress, StatefulCallback, says_stop
@@ -267,7 +267,7 @@ class Run:
                 self._best = Best(value, x, state.y)  # y belongs to the x before the step
         if due and self.metrics:  # copies, which a metric may modify
             at = self.problem.modules(state.x, state.y, state.buffers)
-            metrics = {name: float(metric(*at)) for name, metric in self.metrics.items()}
+            metrics = {name: number(name, metric(*at)) for name, metric in self.metrics.items()}
         record = record_of(state.step, self._watch.spent, report, self._views.counts)
         self._history.append(replace(record, outer_value=value, metrics=metrics))
         return True
