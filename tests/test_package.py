@@ -49,10 +49,29 @@ assert bilevel.certify(bilevel.minimize(cleaning, steps=2)).rigorous
 for name in ("callbacks", "interruption", "stored", "theory", "peers", "schedules", "updates"):
     getattr(bilevel, name)
 assert not ABSENT & {name.partition(".")[0] for name in sys.modules}
+
+compared = bilevel.compare(problem, ["aid-bio"], steps=1, seeds=1)
+for extra, statements in {
+    "sklearn": ["import bilevel.sklearn", "bilevel.sklearn", "bilevel.cleaning.find_wrong_labels"],
+    "data": ["bilevel.datasets.load('digits')"],
+    "cli": ["compared.report('.')", "bilevel.callbacks.ProgressBar()"],
+}.items():
+    for each in statements:
+        try:
+            exec(each)
+        except ImportError as error:
+            assert f'pip install "bilevel[{extra}]"' in str(error), error
+        else:
+            raise AssertionError(each)
+import bilevel.__main__
+try:
+    bilevel.__main__.main()
+except SystemExit as end:
+    assert end.code == 2
 """
 
 
-def test_three_dependencies_are_enough_to_import_and_to_minimise() -> None:
+def test_three_dependencies_are_enough_and_an_error_names_the_extra_for_the_rest() -> None:
     assert [re.match(r"\w+", each)[0] for each in PROJECT["dependencies"]] == [
         "torch",
         "numpy",
@@ -65,6 +84,7 @@ def test_three_dependencies_are_enough_to_import_and_to_minimise() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert done.stderr == 'error: the command line needs typer: pip install "bilevel[cli]"\n'
 
 
 def test_one_version_stands_everywhere() -> None:

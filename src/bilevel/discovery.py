@@ -84,7 +84,12 @@ def lazy_names(
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home = importlib.import_module(homes[name])
+        try:
+            home = importlib.import_module(homes[name])
+        except ModuleNotFoundError as error:
+            if str(error.name).startswith("bilevel"):
+                raise
+            import_extra(str(error.name), f"{name} needs {error.name}", "sklearn")
         if home.__name__ != package and hasattr(home, name):
             return getattr(home, name)
         return importlib.import_module(f"{home.__name__}.{name}")

@@ -12,6 +12,7 @@ from typing import Any
 from bilevel.algorithms import Algorithm, named, registry
 from bilevel.arguments import instance, positive, positive_integer
 from bilevel.datasets.field_problems import Benchmark
+from bilevel.discovery import import_extra
 from bilevel.durable.files import write_text
 from bilevel.errors import UserError, quoted
 from bilevel.lab.bench.job import Bench, columns, run
@@ -56,6 +57,7 @@ class Compared:
         Returns:
             The page. It needs the extra "cli": pip install "bilevel[cli]".
         """
+        import_extra("plotly", "a report needs plotly", "cli")
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         page, methods = place / "report.html", self.bench.made.items()
