@@ -40,6 +40,12 @@ SMALL = (
 )
 
 
+def small(*options: str) -> tuple[str, ...]:
+    """The small settings, of which options may replace some."""
+    pairs = zip(SMALL[::2], SMALL[1::2], strict=True)
+    return (*(word for pair in pairs if pair[0] not in options for word in pair), *options)
+
+
 def blob(colour: int, random: np.random.Generator) -> np.ndarray[Any, Any]:
     """A noisy picture of one colour."""
     noise = random.normal(0, 25, size=(SIZE, SIZE, 3))
@@ -102,7 +108,7 @@ class Command:
 
     def train(self, *options: str) -> Shown:
         """Train with the small settings, of which options may replace some."""
-        return self.good("train", *SMALL, *options)
+        return self.good("train", *small(*options))
 
     def with_pictures(self) -> Command:
         """Support and query pictures of three colours, and a model to adapt."""

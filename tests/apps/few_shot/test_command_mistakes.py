@@ -13,7 +13,7 @@ import pytest
 from bilevel.apps.few_shot import training_job
 from bilevel.apps.few_shot.methods import find
 
-from .few_shot_pictures import SMALL, Command
+from .few_shot_pictures import SMALL, Command, small
 
 ITD = find("itd-bio").defaults
 
@@ -89,7 +89,7 @@ def assert_refused(few_shot: Command, message: str, *arguments: str) -> None:
 def test_wrong_settings_are_refused(
     few_shot: Command, options: tuple[str, ...], message: str
 ) -> None:
-    assert_refused(few_shot, message, *SMALL, *options)
+    assert_refused(few_shot, message, *small(*options))
 
 
 def test_images_that_are_not_there_are_asked_for_before_the_folder_is_made(
@@ -122,7 +122,7 @@ def test_images_that_are_not_there_are_asked_for_before_the_folder_is_made(
 def test_other_settings_in_the_same_folder_are_refused_by_name(
     few_shot: Command, started: Path, options: tuple[str, ...], difference: str
 ) -> None:
-    assert_refused(few_shot, f"other settings: {difference}.", *SMALL, *options)
+    assert_refused(few_shot, f"other settings: {difference}.", *small(*options))
 
 
 @pytest.fixture

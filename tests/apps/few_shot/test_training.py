@@ -22,7 +22,7 @@ from bilevel.apps.few_shot.run_folder import RunFolder
 from bilevel.cli.bars import TrainingBar
 from bilevel.runs.checkpoints.keeper import FolderKeeper
 
-from .few_shot_pictures import SMALL, Command, Shown
+from .few_shot_pictures import SMALL, Command, Shown, small
 
 
 @pytest.fixture
@@ -147,9 +147,9 @@ def break_off(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, failing)
         if how is press_ctrl_c:
-            return few_shot("train", *SMALL, *options)
+            return few_shot("train", *small(*options))
         with pytest.raises(PowerFailureError):
-            few_shot("train", *SMALL, *options)
+            few_shot("train", *small(*options))
         return None
 
 
