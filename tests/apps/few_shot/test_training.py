@@ -249,10 +249,10 @@ def test_a_minute_is_the_most_that_a_crash_can_cost(
 def test_more_steps_go_on_where_a_training_ended(
     few_shot: Command, unbroken: Callable[..., Kept]
 ) -> None:
-    options = ("--algorithm", "itd-bio", "--steps", "6", "--inner-steps", "2")
-    few_shot.train(*options, "--steps", "3")
-    few_shot.train(*options)
-    assert_same(few_shot.content()["x"], unbroken(*options)[1]["x"])
+    options = ("--algorithm", "itd-bio", "--inner-steps", "2", "--steps")
+    few_shot.train(*options, "3")
+    few_shot.train(*options, "6")
+    assert_same(few_shot.content()["x"], unbroken(*options, "6")[1]["x"])
     assert [line["step"] for line in few_shot.history()] == [2, 3, 4, 6]
 
 
