@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+import pytest
 import torch
 
+import bilevel
 from bilevel.algorithms.tried_steps import Course, Evaluation, TriedSteps
 
 
@@ -25,3 +27,25 @@ def test_a_fall_within_what_is_not_known_of_it_is_not_taken():
     assert float(there.x) < 0.5
     assert there.value < here.value
     assert cut
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_penalty_that_falls_without_end_in_single_precision_is_followed_to_a_word(seed):
+    """The same rows train and judge, a frequent slip: the best log-penalty is minus infinity."""
+    draw = torch.Generator().manual_seed(seed)
+    rows = torch.randn(50, 3, generator=draw), torch.randn(50, generator=draw)
+
+    def error(x, w, batch):
+        return ((batch.data[0] @ w - batch.data[1]) ** 2).mean()
+
+    problem = bilevel.Problem(
+        error,
+        lambda x, w, batch: error(x, w, batch) + x.exp() * (w**2).sum(),
+        torch.tensor(0.0),
+        torch.zeros(3),
+        inner_data=rows,
+        outer_data=rows,
+    )
+    result = bilevel.minimize(problem)
+    best = torch.linalg.lstsq(rows[0], rows[1]).solution
+    torch.testing.assert_close(result.y, best, rtol=1e-4, atol=1e-5)

@@ -143,3 +143,17 @@ def test_what_has_another_structure_raises(later, message):
     structure = Structure("x0", STRUCTURES["dict"])
     with pytest.raises(ValueError, match=message):
         structure.flatten(later)
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_a_point_may_be_given_flat(name):
+    structure = Structure("x0", STRUCTURES[name])
+    flat = structure.flatten(STRUCTURES[name])
+    point = structure.point(flat)
+    assert point.equal(flat)
+    assert point.data_ptr() != flat.data_ptr()
+
+
+def test_a_flat_point_of_another_type_raises():
+    with pytest.raises(ValueError, match=r"x has dtype torch\.float32 but x0 has torch\.float64"):
+        Structure("x0", STRUCTURES["dict"]).point(numbers(6, dtype=torch.float32))

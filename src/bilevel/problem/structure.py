@@ -92,7 +92,11 @@ class Structure:
 
     def point(self, value: Variables) -> Tensor:
         """`flatten` for a point from the user, whose values must be finite."""
-        flat = self.flatten(value)
+        if isinstance(value, Tensor) and value.shape == (self.size,):  # such as problem.x0
+            _check_alike(self.name.removesuffix("0"), value, self.name, self.dtype, self.device)
+            flat = value.detach().clone()
+        else:
+            flat = self.flatten(value)
         _check_finite(self.name.removesuffix("0"), flat)
         return flat
 

@@ -98,7 +98,7 @@ def hypergradient(
 
     Args:
         problem: the problem.
-        x, y: where, in the structures of x0 and y0.
+        x, y: where, in the structures of x0 and y0 or flat, as `problem.x0` and `problem.y0` are.
         method: `AID(...)` (the default, with CG) or `ITD(...)`.
         inner: solve the inner problem from y first. ITD needs it: it differentiates its steps.
         seed: for sampled methods.

@@ -87,7 +87,7 @@ def check_hypergradient(
 
     Args:
         problem: the problem; float64 is best.
-        x: where.
+        x: where; `problem.x0` is the start.
         method: what to check; AID with CG by default. It starts from the exact inner solution,
             unless `inner` is given: then from y0, with that solver.
         inner: the method's inner solver; ITD needs one.

@@ -23,6 +23,14 @@ def test_the_metric_is_that_of_dense_bfgs() -> None:
     assert memory == {}
 
 
+def test_a_pair_whose_square_is_zero_in_single_precision_sets_no_scale() -> None:
+    s, z = torch.tensor([[1.0, 0.0]]), torch.tensor([[1e-30, 0.0]])
+    moved, _ = QuasiNewton(1.0, {"s": s, "z": z}).apply(
+        torch.zeros(2), torch.tensor([1e-30, 1e-30]), {}, Look()
+    )
+    torch.testing.assert_close(moved, torch.tensor([-1.0, -1e-30]), atol=0, rtol=1e-6)
+
+
 def test_without_pairs_it_is_descent() -> None:
     moved, _ = QuasiNewton(0.5).apply(torch.ones(2), torch.tensor([1.0, 2.0]), {}, Look())
     assert moved.tolist() == [0.5, 0.0]

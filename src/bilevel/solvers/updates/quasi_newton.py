@@ -54,9 +54,10 @@ def in_metric(s: Tensor, z: Tensor, gradient: Tensor) -> Tensor:
         alpha = float(s[i] @ d) / float(s[i] @ z[i])
         alphas.append(alpha)
         d = d - alpha * z[i]
-    if len(s):
-        # The newest pair sets the scale: s'z/z'z, an inverse curvature (Liu & Nocedal).
-        d = d * (float(s[-1] @ z[-1]) / float(z[-1] @ z[-1]))
+    # The newest pair sets the scale: s'z/z'z, an inverse curvature (Liu & Nocedal). In float32 the
+    # square of a small z is zero.
+    if len(s) and (square := float(z[-1] @ z[-1])) > 0:
+        d = d * (float(s[-1] @ z[-1]) / square)
     for i, alpha in zip(range(len(s)), reversed(alphas), strict=True):
         d = d + (alpha - float(z[i] @ d) / float(s[i] @ z[i])) * s[i]
     return d
