@@ -250,3 +250,14 @@ def test_an_overflowing_gradient_is_not_called_converged(solver):
     problem = unconstrained(lambda y: y.exp().sum(), torch.zeros(2, dtype=torch.float64))
     found = solve(solver(tol=1e-8, drop=0.1), problem, y=torch.full_like(problem.y0, 800.0))
     assert found.status != "converged"
+
+
+@pytest.mark.parametrize("depth", [80, 300])
+def test_a_start_where_the_loss_is_nearly_linear_is_left(depth):
+    # Σ e^y − t y: to the left of log t the curvature is e^y, and Newton's step overflows.
+    t = torch.tensor([0.5, 1.0, 3.0], dtype=torch.float64)
+    start = -depth * torch.tensor([1.0, 0.5, 0.8], dtype=torch.float64)
+    problem = unconstrained(lambda y: y.exp().sum() - t @ y, start)
+    found = solve(inner.NewtonCG(tol=1e-10), problem)
+    torch.testing.assert_close(found.y, t.log(), rtol=0, atol=1e-9)
+    assert found.status == "converged"

@@ -87,6 +87,8 @@ class NewtonCG(InnerSolver):
             value = float(oracle.inner(x, y).value()) if value is None else value
             further = solved.status is LinearStatus.NEGATIVE_CURVATURE
             moved = _line_search(oracle, x, y, direction, slope, value, further)
+            # Where g is nearly flat in some directions, d is of no use at any length.
+            moved = moved or _downhill(oracle, x, y, gradient, value)
             if moved is None:
                 return InnerSolution(y, InnerStatus.STALLED, step, size)
             # Where g is zero at its minimum, as in interpolation, its value shows no rounding.
@@ -128,6 +130,15 @@ def _line_search(
                 return trial, there
         t /= 2
     return None
+
+
+def _downhill(
+    oracle: Oracle, x: Tensor, y: Tensor, gradient: Tensor, value: float
+) -> tuple[Tensor, float] | None:
+    """y along −∇y g, and g there, if it falls by more than rounding."""
+    slope = -(norm(gradient) ** 2)
+    moved = _line_search(oracle, x, y, -gradient, slope, value, further=True)
+    return moved if moved and moved[1] < value - _rounding(value, y) else None
 
 
 def _furthest(
