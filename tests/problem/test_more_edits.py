@@ -124,6 +124,16 @@ def ridge(y): return d["part"].number()
 import edited_part
 def ridge(y): return getattr(edited_part, "number")()
 """,
+    "an attribute by a name kept elsewhere": """
+import edited_part
+name = "".join(["num", "ber"])
+def ridge(y): return edited_part.__name__ and getattr(edited_part, name)()
+""",
+    "an attribute in a module's dict": """
+import edited_part
+name = "".join(["num", "ber"])
+def ridge(y): return edited_part.__name__ and vars(edited_part)[name]()
+""",
     "an attribute by a getter": """
 import edited_part, operator
 number = operator.attrgetter("number")
@@ -273,6 +283,29 @@ def ridge(y): return 1.0 + 0 * bool(c)
 def ridge(y):
     with open("edited.txt") as file:
         return float(file.read())
+""",
+    "a file by its lines": """
+import linecache
+linecache.clearcache()
+def ridge(y): return float(linecache.getline("edited.txt", 1))
+""",
+    "a file by the system": """
+import io
+def ridge(y):
+    with io.open("edited.txt") as file:
+        return float(file.read())
+""",
+    "a packed file": """
+import gzip
+with gzip.open("edited.gz", "wt") as file:
+    file.write(str(VALUE))
+def ridge(y):
+    with gzip.open("edited.gz") as file:
+        return float(file.read())
+""",
+    "another program": """
+import subprocess
+def ridge(y): return float(subprocess.check_output(["cat", "edited.txt"]))
 """,
     "the environment": """
 import os

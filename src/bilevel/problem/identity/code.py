@@ -19,14 +19,18 @@ _NAMED = {"LOAD_GLOBAL", "LOAD_NAME"}
 _ASKS = {"open", "globals", "eval", "exec", "__import__", "input"}  # built-in functions
 # By package, the names that reach outside the program; None means all of them.
 _ASKED: dict[str, set[str] | None] = {
-    "os": {"environ", "getenv"},
+    "os": {"environ", "getenv", "open", "popen", "system", "listdir", "scandir"},
     "sys": {"modules", "argv"},
     "numpy": {"random", "load", "loadtxt", "genfromtxt", "fromfile", "memmap"},
     "torch": {"load", "from_file"},
     "pandas": {f"read_{kind}" for kind in ("csv", "excel", "feather", "json", "parquet", "sql")},
     "pathlib": {"read_text", "read_bytes", "open"},
+    "io": {"open", "open_code", "FileIO"},
+    "codecs": {"open"},
     "datetime": {"now", "today", "utcnow"},
-    **dict.fromkeys(("importlib", "random", "secrets", "time", "urllib")),
+    **dict.fromkeys(("importlib", "random", "secrets", "time", "urllib", "http", "socket")),
+    **dict.fromkeys(("linecache", "fileinput", "glob", "sqlite3", "shelve", "subprocess")),
+    **dict.fromkeys(("gzip", "bz2", "lzma", "zipfile", "tarfile")),
 }
 _CONSTANTS = {"LOAD_CONST", "LOAD_SMALL_INT"}
 

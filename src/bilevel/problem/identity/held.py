@@ -22,6 +22,7 @@ Parts = Iterator[tuple[str, Any]]
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OF_MODULES = frozenset(vars(nn.Module())) - {"training"}
 _SHORT, _LONGEST = int | float | complex | bytes | None, 80  # keys, and letters of them
+_BY_ANY_NAME = {"getattr", "vars", "__dict__"}  # what they read may not be in the code
 _COUNTED = int | float | complex | Tensor | np.ndarray  # behind a name such as __ridge__
 
 
@@ -120,7 +121,8 @@ def closed_over(function: FunctionType) -> dict[str, Any]:
 def _global(name: str, value: Any, names: set[str], depth: int = 4) -> Parts:
     """A global; for a module of the user's, the attributes that the function may read."""
     here = isinstance(value, ModuleType) and is_own_module(value.__name__)
-    read = sorted(names & vars(value).keys()) if here and depth else []
+    by_name = here and depth and not names & _BY_ANY_NAME
+    read = sorted(names & vars(value).keys()) if by_name else []
     if not read:  # no attribute by name: the module is passed on as a whole
         yield name, value
         return
