@@ -265,7 +265,7 @@ def test_a_finished_state_gives_a_result_without_steps():
 @pytest.mark.parametrize(
     "arguments",
     [{"steps": 0}, {"steps": 2.5}, {"evaluate_every": 0}, {"tol": -1.0}, {"seconds": 0.0},
-     {"seed": -1}],
+     {"seed": -1}, {"checkpoint": ""}],
     ids=str,
 )  # fmt: skip
 def test_wrong_arguments_are_errors_that_quote_the_value(arguments):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import torch
 
 import bilevel
+from bilevel.theory import estimate
 
 
 def test_the_default_inner_solve_is_right_beside_huge_penalties() -> None:
@@ -35,3 +38,31 @@ def _curvature_of_penalty(problem: bilevel.Problem) -> torch.Tensor:
     zero, y = torch.zeros(8).double(), torch.zeros(8, 1, dtype=torch.float64)
     y[0] = 1.0
     return 2 * problem.inner(zero, y, rows)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-8, 1.0, 1e8])
+def test_the_default_inner_solve_does_not_depend_on_the_units_of_g(unit: float) -> None:
+    """An absolute tolerance called y0 itself a solution where g is measured in small units."""
+    x, y0 = torch.tensor([0.5, 2.0]).double(), torch.zeros(2).double()
+    problem = bilevel.Problem(
+        lambda x, y: (y**2).sum(), lambda x, y: unit * (y.exp() - x * y).sum(), x, y0
+    )
+    found = bilevel.solve_inner(problem, x)
+    assert found.status == "converged"
+    torch.testing.assert_close(found.y, x.log(), rtol=0, atol=1e-6)
+
+
+def test_seeds_of_numpy_are_seeds() -> None:
+    e, b = torch.tensor([1.0, 0.0]).double(), torch.ones(2).double()
+    problem = bilevel.Problem(
+        lambda x, y: (y**2).sum(), lambda x, y: ((y - x) ** 2).sum() + (y**4).sum(), b, 0 * b
+    )
+    for function in (
+        lambda seed: bilevel.minimize(problem, steps=2, seed=seed).x,
+        lambda seed: bilevel.solve_inner(problem, b, seed=seed).y,
+        lambda seed: bilevel.hypergradient(problem, b, e, seed=seed).value,
+        lambda seed: bilevel.check_hypergradient(problem, b, seed=seed),
+        lambda seed: bilevel.certify(problem, b, e, seed=seed),
+        lambda seed: estimate(problem, b, e, seed=seed).rho,
+    ):
+        assert str(function(np.int64(3))) == str(function(3))

@@ -146,10 +146,30 @@ def attempt(**arguments):
     return lambda: estimate(problem, x, y, **arguments)
 
 
+def full(value):
+    return torch.full((2,), value, dtype=torch.float64)
+
+
+def steep():
+    """A log penalty in units of 1e-8."""
+    return bilevel.Problem(
+        lambda x, y: (y**2).sum(),
+        lambda x, y: ((y - 1) ** 2).sum() + ((x / 1e-8).exp() * y**2).sum(),
+        full(0.0),
+        full(0.0),
+    )
+
+
 @claims(
     ("a zero radius", attempt(radius=0.0), ValueError, "radius must be a positive number, got 0.0"),
     ("no samples", attempt(samples=0), ValueError, "samples … at least 1, got 0"),
     ("no products", attempt(lanczos_steps=0), ValueError, "lanczos_steps … got 0"),
+    (
+        "a radius where nothing is finite",
+        lambda: estimate(steep(), full(1e-8), full(1.0)),
+        ValueError,
+        "within radius 0.1 are not all finite: choose a smaller one … radius=0.0001",
+    ),
     ("a bad seed", attempt(seed=-1), ValueError, "seed … got -1"),
 )
 def test_wrong_arguments_are_quoted(provoke, error, text):

@@ -104,11 +104,13 @@ def minimize(
     instance("callbacks", callbacks, Iterable, "[function of a Progress]")
     if checkpoint is not None:
         instance("checkpoint", checkpoint, str | os.PathLike, "'folder'")
+        if not os.fspath(checkpoint):
+            raise ValueError("checkpoint must be a folder's name, got ''")
     instance("clock", clock, Callable, "time.perf_counter")
     for name, value, kind in (("state", state, State), ("after", after, Past)):
         if value is not None:
             instance(name, value, kind, f"result.{'past' if kind is Past else name}")
-    natural("seed", seed)
+    seed = natural("seed", seed)  # without NumPy's class, which generators refuse
     if evaluate_every is not None:
         positive_integer("evaluate_every", evaluate_every)
     non_negative("checkpoint_every", checkpoint_every)

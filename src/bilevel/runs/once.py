@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -21,8 +22,7 @@ from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
 from bilevel.solvers.inner.newton_cg import NewtonCG
 from bilevel.solvers.linear.cg import if_known
 
-# Learned penalties may be as large as e^50 beside small ones: CG needs their diagonal.
-_NEWTON = NewtonCG(preconditioner=if_known)
+_TOL = 1e-6  # of ‖∇y g‖, and of what it is at y0: small units of g make anything small
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ def solve_inner(
 ) -> Inner:
     """Solve min_y g(x, y) from y (the problem's y0 if None), by Newton-CG unless told otherwise.
 
+    Without `inner`, ‖∇y g‖ falls to 1e-6, and, as far as rounding allows, to 1e-6 of that at y0.
+
     Example:
         >>> import torch, bilevel
         >>> problem = bilevel.Problem(
@@ -76,14 +78,26 @@ def solve_inner(
         tensor([3.])
     """
     _check(problem, inner)
-    oracle = Views(problem, natural("seed", seed)).at(0).whole
+    seed = natural("seed", seed)
+    oracle = Views(problem, seed).at(0).whole
     flat = problem.x_structure.point(x)
     start = problem.y0.clone() if y is None else problem.y_structure.point(y)
     with problem.untouched(seed):
-        found = (inner or _NEWTON).solve(oracle, flat, start, oracle.streams(0))
+        found = (inner or _newton(oracle, flat, problem.y0)).solve(
+            oracle, flat, start, oracle.streams(0)
+        )
         # On all rows, whatever batches the solver drew.
         size = norm(oracle.inner(flat, found.y).gradient())
-    return Inner(problem.y_structure.unflatten(found.y), size, str(found.status), found.steps)
+    rounded = inner is None and found.status is InnerStatus.STALLED and size <= _TOL
+    status = InnerStatus.CONVERGED if rounded else found.status
+    return Inner(problem.y_structure.unflatten(found.y), size, str(status), found.steps)
+
+
+def _newton(oracle: Oracle, x: Tensor, y0: Tensor) -> NewtonCG:
+    size = norm(oracle.inner(x, y0).gradient())
+    tol = _TOL * min(1.0, size) if 0 < size < math.inf else _TOL
+    # Learned penalties may be as large as e^50 beside small ones: CG needs their diagonal.
+    return NewtonCG(max(tol, 1e-300), preconditioner=if_known)
 
 
 def hypergradient(
@@ -113,7 +127,8 @@ def hypergradient(
         (tensor([18.]), 0.0, 1)
     """
     _check(problem, inner)
-    views = Views(problem, natural("seed", seed))
+    seed = natural("seed", seed)
+    views = Views(problem, seed)
     oracle = views.at(0).whole
     flat_x, flat_y = problem.x_structure.point(x), problem.y_structure.point(y)
     with problem.untouched(seed):

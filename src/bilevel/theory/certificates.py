@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bilevel.arguments import instance
+from bilevel.arguments import instance, natural
 from bilevel.errors import quoted
 from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
@@ -117,6 +117,7 @@ def certify(
         end = problem
         return certify(end.problem, end.x, end.y, method, inner, constants=constants, seed=seed)
     instance("problem", problem, Problem, "bilevel.Problem(...)")
+    seed = natural("seed", seed)
     if x is None or y is None:
         raise ValueError("say where: certify(problem, x, y), or certify(result)")
     method = method or _CAREFUL

@@ -103,7 +103,8 @@ def check_hypergradient(
         (True, 'dense Hessian')
     """
     instance("problem", problem, Problem, "bilevel.Problem(...)")
-    oracle = Views(problem, natural("seed", seed)).at(0).whole
+    seed = natural("seed", seed)
+    oracle = Views(problem, seed).at(0).whole
     flat = problem.x_structure.point(x)
     if problem.networks is not None:
         return _Doctor(problem, method, inner, seed).examine(flat)

@@ -53,7 +53,8 @@ def estimate(
     positive("radius", radius)
     positive_integer("samples", samples)
     positive_integer("lanczos_steps", lanczos_steps)
-    oracle = Views(problem, natural("seed", seed)).at(0).whole
+    seed = natural("seed", seed)
+    oracle = Views(problem, seed).at(0).whole
     flat_x, flat_y = problem.x_structure.point(x), problem.y_structure.point(y)
     with problem.untouched(seed):
         known = _known(problem, flat_x, flat_y)
@@ -84,7 +85,7 @@ class _Neighbourhood:
         self, oracle: Oracle, x: Tensor, y: Tensor, radius: float, samples: int, seed: int
     ) -> None:
         self._oracle, self._x, self._y = oracle, x, y
-        self._samples = samples
+        self._samples, self._radius = samples, radius
         self._width_x, self._width = (radius * max(1.0, norm(point)) for point in (x, y))
         self._generator = torch.Generator().manual_seed(seed)
         self._here = oracle.linearize(x, y)
@@ -111,6 +112,12 @@ class _Neighbourhood:
             v = self._direction(self._y)
             quotients = {**self._along_y(v), **self._along_x(v)}
             greatest = {name: max(greatest[name], q) for name, q in quotients.items()}
+        if not all(map(math.isfinite, greatest.values())):
+            raise ValueError(
+                f"the derivatives within radius {self._radius:g} are not all finite: choose a "
+                "smaller one, as in constants=bilevel.theory.estimate(problem, x, y, "
+                f"radius={self._radius / 1000:g})"
+            )
         how = f"greatest of {self._samples} directions"
         return {name: Constant(value, Kind.ESTIMATE, how) for name, value in greatest.items()}
 
