@@ -15,7 +15,8 @@ from attack.mutation import crafted, mutate
 from attack.tally import Tally, expect
 from bilevel.apps.cleaning.columns import recognise
 from bilevel.apps.cleaning.features import Encoder
-from bilevel.apps.cleaning.files import File, read
+from bilevel.apps.cleaning.files import read
+from bilevel.apps.cleaning.given import File
 from bilevel.apps.cleaning.trusted import apart, with_trusted
 
 NAME, SHARE = "tables", 1000

@@ -66,3 +66,14 @@ NewFolder = Annotated[
     Path, typer.Option("--output", "-o", help="A new folder for the results.", metavar="FOLDER")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
+Separator = Annotated[
+    str, optional("What separates the columns of a text file; detected by default.", "TEXT")
+]
+Decimal = Annotated[
+    str, optional("The decimal sign of a text file, '.' or ','; detected by default.", "TEXT")
+]
+Encoding = Annotated[
+    str, optional("Of a text file, such as utf-8 or cp1252; detected by default.", "NAME")
+]
+Sheet = Annotated[str | None, optional("Of a workbook; the first by default.", "NAME")]
+TableName = Annotated[str | None, optional("Of a database.", "NAME", "--table")]

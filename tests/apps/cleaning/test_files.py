@@ -12,8 +12,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bilevel.apps.cleaning.files import File, Told, read, write
+from bilevel.apps.cleaning.files import read
+from bilevel.apps.cleaning.given import File, Told
 from bilevel.apps.cleaning.sniffing import Style
+from bilevel.apps.cleaning.writing import write
 from bilevel.errors import UserError
 
 from .dirty_tables import Command, dirty

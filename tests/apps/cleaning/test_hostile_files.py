@@ -17,7 +17,8 @@ from bilevel.apps.cleaning import files
 from bilevel.apps.cleaning.columns import Column, Kind, recognise
 from bilevel.apps.cleaning.engine import find_wrong_labels
 from bilevel.apps.cleaning.features import Encoder
-from bilevel.apps.cleaning.files import Told, read
+from bilevel.apps.cleaning.files import read
+from bilevel.apps.cleaning.given import Told
 from bilevel.apps.cleaning.model import load, predict, save
 from bilevel.apps.cleaning.trusted import with_trusted
 from bilevel.durable import regular

@@ -91,6 +91,22 @@ def test_what_stands_there_is_not_replaced_unasked(at_hand: Command) -> None:
     assert "predicted.csv exists: choose another name, or use --force" in shown.err
     assert at_hand.predict("new.csv", "--output", "x.xlsx").code == 0
     assert len(pd.read_excel(at_hand.folder / "x.xlsx")) == 90
+    shown = at_hand.predict("new.csv", "--output", "./new.csv", "--force")
+    assert (shown.code, "is what is read" in shown.err) == (2, True)
+    assert "predicted" not in (at_hand.folder / "new.csv").read_text()
+    new_rows().to_csv(at_hand.folder / "cleaned" / "labels.csv", index=False)
+    shown = at_hand("cleaned/labels.csv", "--force")
+    assert (shown.code, "holds a table that is read" in shown.err) == (2, True)
+
+
+def test_a_sheet_and_a_spelling_are_chosen_for_new_rows_too(at_hand: Command) -> None:
+    with pd.ExcelWriter(at_hand.folder / "new.xlsx") as book:
+        pd.DataFrame({"a": [1]}).to_excel(book, sheet_name="cover", index=False)
+        new_rows().to_excel(book, sheet_name="rows", index=False)
+    assert "lacks columns that the model needs" in at_hand.predict("new.xlsx").err
+    assert at_hand.predict("new.xlsx", "--sheet", "rows", "--output", "x.csv").code == 0
+    new_rows().to_csv(at_hand.folder / "new.txt", sep="^", index=False)
+    assert at_hand.predict("new.txt", "--separator", "^", "--output", "y.csv").code == 0
 
 
 def test_a_damaged_model_and_a_tree_in_circles_are_refused(at_hand: Command) -> None:

@@ -5,84 +5,38 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
-import json
 import sqlite3
 import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from bilevel.apps.cleaning.sniffing import Style, first_lines, lines_above, read_numbers
+from bilevel.apps.cleaning.given import File, Told
+from bilevel.apps.cleaning.records import records
+from bilevel.apps.cleaning.signs import BASES, BOOKS, check_sign, either
+from bilevel.apps.cleaning.sniffing import (
+    ERRORS,
+    Style,
+    first_lines,
+    lines_above,
+    read_numbers,
+    uneven,
+)
 from bilevel.durable.regular import MOST_UNPACKED, check_archive, check_given, check_unpacked
 from bilevel.errors import UserError, listed, quoted, short
 
 _MOST_COLUMNS = 50_000
+_SCALARS = (str, int, float, bool, Decimal, date, datetime, pd.Timestamp)
 _SMALL = 20_000_000  # bytes of a workbook in which merged cells are looked for
-
-
-@dataclass(frozen=True)
-class Told:
-    """What the user says about a file; what is not said is found.
-
-    Args:
-        style: of a text file.
-        sheet: of a workbook.
-        table: of a database.
-    """
-
-    style: Style = field(default_factory=Style)
-    sheet: str | None = None
-    table: str | None = None
-
-
-@dataclass(frozen=True)
-class File:
-    """A table as it was written, and as it is understood.
-
-    Args:
-        path: where it is.
-        kind: its ending, e.g. ".csv" or ".csv.gz".
-        written: each cell as it stands in the file; text files have text only.
-        frame: the same with numbers and gaps where they are.
-        style: of a text file.
-        place: the sheet or table inside, if there is one.
-        above: how many lines above the header were left out.
-        twice: names that several columns have: all but the first are numbered.
-    """
-
-    path: Path
-    kind: str
-    written: pd.DataFrame
-    frame: pd.DataFrame
-    style: Style | None = None
-    place: str = ""
-    above: int = 0
-    twice: tuple[str, ...] = ()
-
-    @property
-    def decimal(self) -> str:
-        """The sign before the fraction of a number."""
-        return (self.style and self.style.decimal) or "."
-
-    @property
-    def words(self) -> str:
-        """What was found, for people."""
-        rows, columns = self.frame.shape
-        how = self.style.words if self.style else self.place
-        if self.above:
-            lines = "1 line" if self.above == 1 else f"{self.above} lines"
-            how += f"; {lines} above the header left out"
-        if self.twice:
-            second = quoted(f"{self.twice[0]}.1")
-            how += f"; of columns with the same name all but the first are numbered, as {second}"
-        return f"{self.path}: {rows:,} rows, {columns:,} columns{'; ' + how if how else ''}"
 
 
 def read(path: Path, told: Told | None = None) -> File:
@@ -95,6 +49,7 @@ def read(path: Path, told: Told | None = None) -> File:
     try:
         check_given(path)
         kind = _kind(path)
+        check_sign(path, kind)
         if kind in _ARCHIVES and zipfile.is_zipfile(path):
             check_archive(path)
         found = _READERS[kind](path, told)
@@ -104,9 +59,14 @@ def read(path: Path, told: Told | None = None) -> File:
         raise UserError(
             f'{path} needs another package: pip install "bilevel[cli]" ({error})'
         ) from error
+    except PermissionError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except Exception as error:  # what the readers raise is theirs to choose
         reason = short(" ".join(str(error).split()), 200)
-        raise UserError(f"{path} cannot be read as {path.suffix[1:]}: {reason}") from error
+        raise UserError(
+            f"{path} cannot be read as {kind[1:]} ({reason}): is it whole? Save it again in the "
+            "program that made it"
+        ) from error
     return _checked(replace(found, kind=kind))
 
 
@@ -115,9 +75,8 @@ def _kind(path: Path) -> str:
     for kind in sorted(_READERS, key=len, reverse=True):
         if name.endswith(kind):
             return kind
-    raise UserError(
-        f"{path} ends in {quoted(path.suffix)}: give a file that ends in {', '.join(_READERS)}"
-    )
+    found = f"ends in {quoted(path.suffix)}" if path.suffix else "has no ending"
+    raise UserError(f"{path} {found}: save it as a file that ends in {either(_READERS)}")
 
 
 def _checked(file: File) -> File:
@@ -132,11 +91,24 @@ def _checked(file: File) -> File:
         names[next(free) if plain in names else plain] = None
     frame = frame.set_axis(list(names), axis=1).loc[:, used]
     if frame.empty:
-        raise UserError(f"{file.path} has a header but no rows")
+        where = f" in {file.place}" if file.place else ""
+        raise UserError(f"{file.path} has a header but no rows{where}")
     last = int(np.flatnonzero(frame.notna().any(axis=1))[-1:].sum()) + 1  # empty rows come after it
     index = pd.RangeIndex(1, last + 1)  # as people count, without the header
     frame, written = frame[:last], file.written.loc[:, used].set_axis(frame.columns, axis=1)[:last]
-    return replace(file, frame=frame.set_axis(index), written=written.set_axis(index))
+    frame, written = frame.set_axis(index), written.set_axis(index)
+    return replace(file, frame=_of_scalars(frame), written=written)
+
+
+def _of_scalars(frame: pd.DataFrame) -> pd.DataFrame:
+    """With lists, bytes and other things that nobody can learn from as text."""
+    odd = [
+        name
+        for name in frame
+        if frame[name].dtype == np.dtype(object)
+        and not frame[name].dropna().map(type).isin(_SCALARS).all()
+    ]
+    return frame.assign(**{n: frame[n].map(str).where(frame[n].notna(), None) for n in odd})
 
 
 # Readers
@@ -163,7 +135,13 @@ def _zip(path: Path, told: Told) -> File:
 
 def _of_text(path: Path, content: bytes, told: Told) -> File:
     style = Style.of(content, told.style)
-    text = content.decode(style.encoding, errors="strict").removeprefix("\ufeff")
+    try:
+        text = content.decode(style.encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not written in {style.encoding} (byte {error.start:,}): say by --encoding "
+            "in which it is"
+        ) from None
     if not text.strip():
         raise UserError(f"{path} is empty")
     above = lines_above(rows := first_lines(text, style.separator))
@@ -179,9 +157,9 @@ def _of_text(path: Path, content: bytes, told: Told) -> File:
         # of separators at the ends of lines, too.
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
-            frame = pd.read_csv(io.StringIO(text), **options)
-        except pd.errors.ParserWarning:
-            raise UserError(f"{path} has rows with more cells than its header has names") from None
+            frame = pd.read_csv(io.StringIO(text), na_values=ERRORS, **options)
+        except (pd.errors.ParserWarning, pd.errors.ParserError) as error:
+            raise UserError(f"{path} {uneven(str(error))}") from None
         warnings.simplefilter("ignore", pd.errors.ParserWarning)
         written = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, **options)
     frame, decimal = read_numbers(frame, written, style.decimal)
@@ -197,7 +175,8 @@ def _twice(header: list[Any]) -> tuple[str, ...]:
 def _excel(path: Path, told: Told) -> File:
     with pd.ExcelFile(path) as book:
         sheets = [str(name) for name in book.sheet_names]
-        sheet = told.sheet or sheets[0]
+        shown = [str(sheet.title) for sheet in book.book if sheet.sheet_state == "visible"]
+        sheet = told.sheet or [*shown, *sheets][0]
         if sheet not in sheets:
             raise UserError(f"{path} has no sheet {quoted(sheet)}: it has {listed(sheets)}")
         first = pd.read_excel(book, sheet_name=sheet, header=None, nrows=20)
@@ -205,7 +184,8 @@ def _excel(path: Path, told: Told) -> File:
         above = lines_above(cells)
         where: dict[str, Any] = {"sheet_name": sheet, "header": above}
         as_is: dict[str, Any] = {"dtype": object, "keep_default_na": False, "na_values": [""]}
-        frame, written = pd.read_excel(book, **where), pd.read_excel(book, **where, **as_is)
+        frame = pd.read_excel(book, **where, na_values=ERRORS)
+        written = pd.read_excel(book, **where, **as_is)
     if path.stat().st_size < _SMALL:
         _fill_merged(path, sheet, above, frame, written)
     more = f" of {listed(sheets)}; choose by --sheet" if len(sheets) > 1 else ""
@@ -240,61 +220,25 @@ def _database(path: Path, told: Told) -> File:
     return File(path, "", frame, frame, place=f"table {quoted(table)}")
 
 
-def _lines(path: Path, _: Told) -> File:
-    """One object a line, or a list of them; what is nested becomes columns a.b, and lists text."""
-    text = path.read_text(encoding="utf-8-sig")
-    whole = text.lstrip().startswith("[")
-    rows = json.loads(text) if whole else [json.loads(x) for x in text.splitlines() if x.strip()]
-    frame = pd.json_normalize(rows)
-    lists = [name for name in frame if frame[name].map(type).isin((list, dict)).any()]
-    return _plain(path, frame.assign(**{name: frame[name].astype(str) for name in lists}))
+def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
+    """With an index that has a name as a column, as it is in the file."""
+    return frame.reset_index(allow_duplicates=True) if any(frame.index.names) else frame
 
 
 def _plain(path: Path, frame: pd.DataFrame) -> File:
     return File(path, "", frame, frame)
 
 
-_ARCHIVES = (".zip", ".xlsx")
+_ARCHIVES = (".zip", *BOOKS)
 _READERS: dict[str, Callable[[Path, Told], File]] = {
     **dict.fromkeys(
         (".csv", ".tsv", ".txt"), lambda path, told: _of_text(path, path.read_bytes(), told)
     ),
     ".gz": _gzip,
     ".zip": _zip,
-    ".xlsx": _excel,
-    ".parquet": lambda path, _: _plain(path, pd.read_parquet(path)),
+    **dict.fromkeys(BOOKS, _excel),
+    ".parquet": lambda path, _: _plain(path, _without_index(pd.read_parquet(path))),
     ".feather": lambda path, _: _plain(path, pd.read_feather(path)),
-    **dict.fromkeys((".json", ".jsonl", ".ndjson"), _lines),
-    **dict.fromkeys((".db", ".sqlite", ".sqlite3"), _database),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), lambda path, _: _plain(path, records(path))),
+    **dict.fromkeys(BASES, _database),
 }
-
-
-# Writers
-
-
-def write(frame: pd.DataFrame, path: Path, like: File) -> None:
-    """The table in the kind of file that the path ends in, in the style of another file."""
-    style = like.style or Style("utf-8", ",", ".")
-    text: dict[str, Any] = {"index": False, "encoding": style.encoding, "float_format": "%.6g"}
-    text |= {"sep": style.separator, "decimal": style.decimal or ".", "errors": "replace"}
-    writers: dict[str, Callable[[], Any]] = {
-        ".csv": lambda: frame.to_csv(path, **text),
-        ".tsv": lambda: frame.to_csv(path, **(text | {"sep": "\t"})),
-        ".gz": lambda: frame.to_csv(path, compression={"method": "gzip", "mtime": 1}, **text),
-        ".xlsx": lambda: frame.to_excel(path, index=False),
-        ".parquet": lambda: frame.to_parquet(path, index=False),
-        ".feather": lambda: frame.reset_index(drop=True).to_feather(path),
-        ".jsonl": lambda: frame.to_json(path, orient="records", lines=True, force_ascii=False),
-        ".db": lambda: _to_database(frame, path),
-    }
-    writers[path.suffix]()
-
-
-def _to_database(frame: pd.DataFrame, path: Path) -> None:
-    with closing(sqlite3.connect(path)) as base:
-        frame.to_sql("labels", base, index=False)
-
-
-FORMATS = {".txt": ".csv", ".zip": ".csv", ".gz": ".csv.gz", ".ndjson": ".jsonl", ".json": ".jsonl"}
-FORMATS |= {".sqlite": ".db", ".sqlite3": ".db"}
-WRITTEN = (".csv", ".tsv", ".csv.gz", ".xlsx", ".parquet", ".feather", ".jsonl", ".db")

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bilevel.apps.cells import guarded
 from bilevel.apps.cleaning.columns import Array, Column, Kind, leaks, recognise
 from bilevel.apps.cleaning.counting import ENOUGH
 from bilevel.apps.cleaning.engine import find_wrong_labels
-from bilevel.apps.cleaning.files import FORMATS, WRITTEN, File, read, write
+from bilevel.apps.cleaning.files import read
+from bilevel.apps.cleaning.given import File, Told
 from bilevel.apps.cleaning.model import load, predict, save
 from bilevel.apps.cleaning.numbers import NumberFindings, find_wrong_numbers
 from bilevel.apps.cleaning.report import write_report
@@ -30,33 +30,42 @@ from bilevel.apps.cleaning.trusted import (
     with_trusted,
 )
 from bilevel.apps.cleaning.words import Found
+from bilevel.apps.cleaning.writing import FORMATS, WRITTEN, free, rounded, write
 from bilevel.durable.files import replacing
 from bilevel.durable.folders import check_file, check_folder, filled
 from bilevel.errors import UserError, listed, quoted
 
 TASKS = ("auto", "classification", "regression")
+_AS_NUMBERS = "the labels are judged as numbers; if they are classes, say --task classification"
 _MOST_CLASSES, _FEW_VALUES = 1000, 20
 
 
 def prepare(request: Request) -> Prepared:
     """Read and check all input, before any work."""
-    if request.output_format and f".{request.output_format.strip('.')}" not in WRITTEN:
+    if request.output_format and format_of(request) not in WRITTEN:
         formats = ", ".join(name[1:] for name in WRITTEN)
         raise UserError(
             f"--output-format {quoted(request.output_format)} is unknown: choose from {formats}"
         )
     check_folder(request.output, request.force)
+    given = (path.resolve() for path in (request.train, Path(request.trusted or "")))
+    if any(p.parent == request.output.resolve() and p.name.startswith("labels.") for p in given):
+        raise UserError(f"{request.output} holds a table that is read: name another folder")
     file, people = read(request.train, request.told), request.annotators
     if people and not request.label:
         request = replace(request, label=free("majority_label", file.frame))
         file = with_majority(file, people, request.label)
-    left_out = *request.ignore, *people
+    if request.label in (*request.ignore, *request.text, *request.category):
+        raise UserError(f"{quoted(request.label)} is the column with the labels: it must stay so")
+    left_out = tuple(name for name in (*request.ignore, *people) if name != request.label)
     numbers = not people and _are_numbers(apart(file, request.label)[1], file, request)
     known = with_trusted(file, request.label, request.trusted, left_out, numbers)
     values = numbers_of(known.labels, file.decimal) if numbers else None
     votes = None
     if values is None:
-        said = votes_of(file, people, len(known.labels)) if people else pd.DataFrame()
+        said = votes_of(file, people) if people else pd.DataFrame()
+        # Rows of another table, after those of the file, have no votes.
+        said = said.reset_index(drop=True).reindex(range(len(known.labels)))
         alike, notes = spelled_alike(pd.concat([known.labels, *(said[name] for name in said)]))
         if people:
             votes = alike.to_numpy(object)[len(known.labels) :].reshape(len(people), -1).T
@@ -64,14 +73,13 @@ def prepare(request: Request) -> Prepared:
         _check_labels(known.labels.dropna(), request)
     else:
         known = known._replace(labels=known.labels.where(values.notna(), np.nan))
-        notes = ["the labels are judged as numbers; if they are classes, say --task classification"]
+        notes = [_AS_NUMBERS] if request.task == "auto" else []
     # Of the user's rows alone: trusted copies of some would hide an id.
     own = known.frame.iloc[: len(file.frame)]
     columns = recognise(own, request.text, request.category, left_out)
     if all(column.kind is Kind.IGNORED for column in columns):
-        raise UserError(
-            f"{request.train} has no column to learn from besides the labels:\n{explained(columns)}"
-        )
+        told = f":\n{explained(columns)}" if columns else ""
+        raise UserError(f"{request.train} has no column to learn from besides the labels{told}")
     labels = known.labels.astype(object).where(known.labels.notna(), None).to_numpy(object)
     have = np.asarray(known.labels.notna())
     warnings = [
@@ -91,6 +99,12 @@ def prepare(request: Request) -> Prepared:
     return Prepared(
         request, file, known.frame, labels, *facts, votes, as_numbers, columns, warnings
     )
+
+
+def format_of(request: Request) -> str:
+    """The ending of the table's name that was asked for; empty if it is that of the input."""
+    wanted = (request.output_format or "").strip(".").lower()
+    return f".{wanted}" if wanted else ""
 
 
 def _are_numbers(labels: pd.Series, file: File, request: Request) -> bool:
@@ -230,50 +244,43 @@ def table_of(prepared: Prepared, found: Found) -> pd.DataFrame:
     }
     if prepared.corrected is not None:  # checked, and wrong
         new["suspicion"][prepared.corrected], new["flagged"][prepared.corrected] = 1, True
-    return written.assign(**{free(name, written): values for name, values in new.items()})
+    return written.assign(**{free(name, written): rounded(part) for name, part in new.items()})
 
 
-def free(name: str, table: pd.DataFrame) -> str:
-    """The name, or with underscores if the user's table has such a column already."""
-    while name in table.columns:
-        name += "_"
-    return name
-
-
-def write_all(prepared: Prepared, found: Found, command: str) -> str:
-    """Everything that is promised, all or none of it; returns the table's name."""
+def write_all(prepared: Prepared, found: Found, command: str) -> tuple[str, str]:
+    """Everything that is promised, all or none of it; returns the table's name, and if it had to
+    be another than the usual one, why.
+    """
     request, table = prepared.request, table_of(prepared, found)
-    kind = f".{request.output_format.strip('.')}" if request.output_format else prepared.file.kind
-    name = f"labels{FORMATS.get(kind, kind)}"
+    kind = format_of(request) or prepared.file.kind
+    name, problem = f"labels{FORMATS.get(kind, kind)}", ""
     with filled(request.output) as draft:
-        write(safe_cells(table), draft / name, prepared.file)
+        try:
+            write(table, draft / name, prepared.file, (request.label,))
+        except UserError as error:  # the work is done: rather another kind than nothing
+            (draft / name).unlink(missing_ok=True)
+            name, problem = "labels.csv", f"{error}; it is in labels.csv instead"
+            write(table, draft / name, prepared.file)
         save(found.model, draft / "model.npz")
         write_report(draft / "report.html", prepared, found, command)
         write_review(draft / "review.html", prepared, found)
-    return name
+    return name, problem
 
 
-def safe_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """Cells that a spreadsheet would run, shown as text instead."""
-
-    def cell(value: Any) -> Any:
-        return guarded(value) if isinstance(value, str) else value
-
-    texts = [name for name in table.columns if table[name].dtype.kind not in "biufM"]
-    safe = {name: table[name].map(cell) for name in texts}
-    return table.assign(**safe).set_axis([guarded(str(name)) for name in table.columns], axis=1)
-
-
-def write_predictions(model: Path, table: Path, output: Path, force: bool) -> int:
+def write_predictions(
+    model: Path, table: Path, output: Path, force: bool, told: Told | None = None
+) -> int:
     """The table with what is predicted as new columns; returns the number of rows."""
     if not output.name.endswith(WRITTEN):
         raise UserError(f"{output} should end in one of {', '.join(WRITTEN)}")
     check_file(output)
+    if output.exists() and any(output.samefile(given) for given in (model, table)):
+        raise UserError(f"{output} is what is read: choose another name for the output")
     if output.exists() and not force:
         raise UserError(f"{output} exists: choose another name, or use --force")
-    learned, file = load(model), read(table)
+    learned, file = load(model), read(table, told)
     new = predict(learned, file.frame, str(table))
-    whole = file.written.assign(**{free(name, file.written): v for name, v in new.items()})
+    columns = {free(name, file.written): rounded(values) for name, values in new.items()}
     with replacing(output) as part:
-        write(safe_cells(whole), part, file)
-    return len(whole)
+        write(file.written.assign(**columns), part, file)
+    return len(file.written)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from bilevel.apps.cleaning.columns import Array, Column
-from bilevel.apps.cleaning.files import File, Told
+from bilevel.apps.cleaning.given import File, Told
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,9 @@ from bilevel.errors import UserError, quoted
 _SAMPLE = 1 << 16
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+# What spreadsheets show where a formula failed.
+ERRORS = ["#REF!", "#DIV/0!", "#VALUE!", "#NAME?", "#NUM!", "#NULL!", "#N/A", "#NV"]
+ERRORS += ["#BEZUG!", "#WERT!", "#ZAHL!", "#VALEUR!", "#NOM?", "#NOMBRE!", "#VALOR!"]
 _ORNAMENTS = r"[€$£¥%\s\u00a0\u202f']"  # of prices, shares and Swiss thousands
 _NEGATIVE = r"^\((.+)\)$|^(.*\d)-$"  # as accountants write it: (12.50) or 12.50-
 _DECIMAL_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+")
@@ -47,6 +50,10 @@ class Style:
             raise UserError(
                 f"there is no encoding {quoted(encoding)}: try utf-8, cp1252 or utf-16"
             ) from None
+        if len(told.separator) > 1 or told.separator in ("\n", "\r", '"'):
+            raise UserError(f"--separator {quoted(told.separator)} must be one sign, such as ;")
+        if told.decimal not in ("", ".", ","):
+            raise UserError(f"--decimal {quoted(told.decimal)} must be . or ,")
         return Style(encoding, told.separator or _separator(text), told.decimal)
 
     @property
@@ -62,8 +69,9 @@ def _encoding(content: bytes) -> str:
         if content.startswith(mark):
             return name
     head = content[:_SAMPLE]
-    if len(head) > 3 and head[1::2].count(0) > 0.4 * len(head) / 2:
-        return "utf-16-le"
+    for start, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if len(head) > 3 and head[start::2].count(0) > 0.4 * len(head) / 2:
+            return name
     try:
         content.decode("utf-8")
     except UnicodeDecodeError:
@@ -104,6 +112,22 @@ def first_lines(text: str, separator: str, lines: int = 20) -> list[list[str]]:
         return list(itertools.islice(csv.reader(io.StringIO(text), delimiter=separator), lines))
     except csv.Error:  # a cell without end
         return []
+
+
+def uneven(reason: str) -> str:
+    """What pandas could not make a table of, in plainer words.
+
+    >>> uneven("Error tokenizing data. C error: Expected 7 fields in line 51, saw 9")[:46]
+    'has 9 cells in line 51, but a header of 7: nam'
+    """
+    if found := re.search(r"EOF inside string starting at row (\d+)", reason):
+        row = int(found[1])
+        return f"has a quotation mark in row {row} that is never closed: close it, or leave it out"
+    if found := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", reason):
+        what = f"has {found[3]} cells in line {found[2]}, but a header of {found[1]}"
+    else:
+        what = "has rows with more cells than its header has names"
+    return f"{what}: name all columns, and put cells that hold a separator in quotation marks"
 
 
 def read_numbers(frame: pd.DataFrame, raw: pd.DataFrame, decimal: str) -> tuple[pd.DataFrame, str]:

@@ -11,8 +11,9 @@ import pandas as pd
 
 from bilevel.apps.cleaning.columns import Array
 from bilevel.apps.cleaning.counting import LEAST
-from bilevel.apps.cleaning.files import File, Told, read
-from bilevel.apps.cleaning.sniffing import read_numbers
+from bilevel.apps.cleaning.files import read
+from bilevel.apps.cleaning.given import File, Told
+from bilevel.apps.cleaning.sniffing import ERRORS, read_numbers
 from bilevel.errors import UserError, listed, quoted
 
 _YES = {"true", "1", "yes", "y", "t", "x"}
@@ -20,7 +21,16 @@ _NO = {"false", "0", "no", "n", "f", ""}
 DECISION, PICKED = "decision", "picked"  # columns that only the file of a review has
 AT_RANDOM = "at random"
 _RARE = 0.2  # of the commonest spelling: then another is meant as the same label
-_GAPS = {"", "null", "nan", "n/a", "#n/a", "n.a.", "<na>"}  # that stand for no label
+_GAPS = {
+    "",
+    "null",
+    "nan",
+    "n/a",
+    "#n/a",
+    "n.a.",
+    "<na>",
+    *map(str.casefold, ERRORS),
+}  # that stand for no label
 _PERHAPS = {"na", "none", "-", "?"}  # where they are rare
 
 
@@ -109,8 +119,15 @@ def column_of(file: File, name: str) -> pd.Series:
     """
     if name not in file.frame.columns:
         place = f" ({file.place})" if file.place else ""
+        alone = file.style and len(file.frame.columns) == 1
+        do = "; say what separates the columns by --separator" if alone else ""
         raise UserError(
-            f"{file.path}{place} has no column {quoted(name)}; it has {listed(file.frame.columns)}"
+            f"{file.path}{place} has no column {quoted(name)}; it has "
+            f"{listed(file.frame.columns)}{do}"
+        )
+    if name in file.twice:
+        raise UserError(
+            f"{file.path} has several columns {quoted(name)}: rename all but the one that is meant"
         )
     return file.written[name]
 
@@ -264,8 +281,8 @@ def _respelled(name: str, classes: set[str]) -> str:
 
 def with_majority(file: File, names: tuple[str, ...], label: str) -> File:
     """The table with the commonest vote of each row as one more column, the first of equals."""
-    votes = pd.concat([as_text(column_of(file, name)) for name in names], axis=1)
-    votes = votes.where(votes.notna() & (votes != ""), None)
+    votes = votes_of(file, names).astype(object)
+    votes = votes.where(votes.notna(), None)
 
     def commonest(row: pd.Series) -> str | None:
         known = [vote for vote in row if vote is not None]
@@ -276,8 +293,6 @@ def with_majority(file: File, names: tuple[str, ...], label: str) -> File:
     return replace(file, frame=frame, written=written.assign(**{label: most.fillna("")}))
 
 
-def votes_of(file: File, names: tuple[str, ...], rows: int) -> pd.DataFrame:
-    """What each annotator said of each row, as text; rows beyond the table have no votes."""
-    columns = [as_text(column_of(file, name)).reset_index(drop=True) for name in names]
-    votes = pd.concat(columns, axis=1).reindex(range(rows))
-    return votes.where(votes.notna() & (votes != ""), np.nan)
+def votes_of(file: File, names: tuple[str, ...]) -> pd.DataFrame:
+    """What each annotator said of each row, as text; missing where that is nothing."""
+    return pd.concat([_without_gaps(as_text(column_of(file, name))) for name in names], axis=1)

@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from bilevel.arguments import LARGEST
-from bilevel.cli.options import Force, optional, told_if_interrupted, typed
+from bilevel.cli.options import (
+    Decimal,
+    Encoding,
+    Force,
+    Separator,
+    Sheet,
+    TableName,
+    optional,
+    told_if_interrupted,
+    typed,
+)
+from bilevel.cli.usage import split
 
 _EPILOG = """
 **Examples**
@@ -39,9 +50,6 @@ _CATEGORY = "A column of numbers that are categories, such as a code. Repeatable
 _IGNORE = "A column to leave out, such as one that was made from the label. Repeatable."
 _EXPLAIN = "Show what each column is taken for, and stop."
 _SEED = "The same seed gives the same result."
-_SEPARATOR = "What separates the columns of a text file; detected by default."
-_DECIMAL = "The decimal sign of a text file, '.' or ','; detected by default."
-_ENCODING = "Of a text file, such as utf-8 or cp1252; detected by default."
 _FORMAT = "Of the output table: csv, tsv, xlsx, parquet, ...; by default that of the input."
 
 
@@ -60,11 +68,11 @@ def clean(
     category: Annotated[list[str] | None, optional(_CATEGORY, "COLUMN")] = None,
     ignore: Annotated[list[str] | None, optional(_IGNORE, "COLUMN")] = None,
     explain_columns: Annotated[bool, typer.Option("--explain-columns", help=_EXPLAIN)] = False,
-    separator: Annotated[str, optional(_SEPARATOR, "TEXT")] = "",
-    decimal: Annotated[str, optional(_DECIMAL, "TEXT")] = "",
-    encoding: Annotated[str, optional(_ENCODING, "NAME")] = "",
-    sheet: Annotated[str | None, optional("Of a workbook; the first by default.", "NAME")] = None,
-    table_name: Annotated[str | None, optional("Of a database.", "NAME", "--table")] = None,
+    separator: Separator = "",
+    decimal: Decimal = "",
+    encoding: Encoding = "",
+    sheet: Sheet = None,
+    table_name: TableName = None,
     output_format: Annotated[str | None, optional(_FORMAT, "NAME")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processors to use.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST, help=_SEED)] = 0,
@@ -92,16 +100,16 @@ def clean(
     from bilevel.errors import UserError
 
     # Before what takes seconds to import.
-    if not (label or annotators):
+    people = tuple(dict.fromkeys(split(annotators or ())))
+    if not (label or people):
         raise UserError("name the column with the labels: --label COLUMN")
     if output is None and not explain_columns:
         raise UserError("name a new folder for the results with --output")
     check_given(table)
 
     from bilevel.apps.cleaning import job, words
-    from bilevel.apps.cleaning.files import Told
+    from bilevel.apps.cleaning.given import Told
     from bilevel.apps.cleaning.request import Request
-    from bilevel.apps.cleaning.sniffing import Style
     from bilevel.cli.bars import RunsBar
     from bilevel.cli.bars import console as notes
     from bilevel.durable.interruption import raising
@@ -109,14 +117,14 @@ def clean(
     request = Request(
         train=table,
         label=label,
-        annotators=tuple(n.strip() for part in annotators or () for n in part.split(",")),
+        annotators=people,
         output=output or Path(),
         trusted=trusted,
         task=task,
         text=tuple(text or ()),
         category=tuple(category or ()),
         ignore=tuple(ignore or ()),
-        told=Told(Style(encoding, separator.replace("\\t", "\t"), decimal), sheet, table_name),
+        told=Told.of(separator, decimal, encoding, sheet, table_name),
         output_format=output_format,
         seed=seed,
         force=force or explain_columns,
@@ -132,10 +140,10 @@ def clean(
             console.print(Text.assemble(("note: ", "bold yellow"), warning), soft_wrap=True)
         with RunsBar("steps") as bar:
             found = job.run(prepared, bar, jobs)
-        name = job.write_all(prepared, found, command=typed())
+        name, problem = job.write_all(prepared, found, command=typed())
     for line in words.summary(found, request.annotators):
         typer.echo(line)
-    for caution in words.cautions(found):
+    for caution in [*words.cautions(found), *([problem] if problem else [])]:
         console.print(Text.assemble(("note: ", "bold yellow"), caution), soft_wrap=True)
     typer.echo(f"table:  {request.output / name}")
     typer.echo(f"report: {request.output / 'report.html'}")

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from bilevel.cli.options import argument, must_exist, optional
+from bilevel.cli.options import (
+    Decimal,
+    Encoding,
+    Separator,
+    Sheet,
+    TableName,
+    argument,
+    must_exist,
+    optional,
+)
 from bilevel.durable.regular import check_given
 
 _MODEL = "The model.npz that `bilevel clean` wrote."
@@ -31,12 +40,19 @@ def predict(
     model: Annotated[Path, argument(_MODEL, "MODEL")],
     table: Annotated[Path, argument(_TABLE, "TABLE")],
     output: Annotated[Path, optional(_OUTPUT, "FILE", "--output", "-o")] = Path("predicted.csv"),
+    separator: Separator = "",
+    decimal: Decimal = "",
+    encoding: Encoding = "",
+    sheet: Sheet = None,
+    table_name: TableName = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
 ) -> None:
     """Label new rows: your table, with the predicted label and its probability as new columns."""
     must_exist(model, "name the model.npz that `bilevel clean` wrote")
     check_given(table)
+    from bilevel.apps.cleaning.given import Told
     from bilevel.apps.cleaning.job import write_predictions
 
-    rows = write_predictions(model, table, output, force)
+    told = Told.of(separator, decimal, encoding, sheet, table_name)
+    rows = write_predictions(model, table, output, force, told)
     typer.echo(f"{rows:,} rows labelled: {output}")
