@@ -95,11 +95,11 @@ class AnchoredAID(Algorithm):
         if not look.is_finite:
             return self._on_all_rows(state, look.h)
         model = at.model(look, state.measured["radius"])
+        if state.step == 0 and model.foreign > _FOREIGN * norm(look.h):
+            return self._on_all_rows(state, look.h)
         here = at.solve(model, look.x, look.y, look.v, state.memory["v"])
         if not here.is_finite:
             return at.grown(state), Report(look.h, norm(look.h), noisy=True)
-        if state.step == 0 and model.foreign > _FOREIGN * norm(here.h):
-            return self._on_all_rows(state, here.h)
         noise = at.noise(here, state.memory["v"])
         report = Report(here.h, norm(here.h), here.solves, noisy=noise > 0)
         known = with_solution(state, here)

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import bilevel
+from bilevel.models.softmax.design import design
 from bilevel.models.softmax.model import SoftmaxModel
 from bilevel.models.softmax.oracle import SoftmaxOracle
 from bilevel.oracles import make
@@ -192,3 +193,14 @@ def test_csr_entries_given_twice_are_added() -> None:
         x, y = torch.zeros(2).double(), torch.arange(4).double()
         diagonals.append(make(problem).linearize(x, y).diagonal())
     torch.testing.assert_close(diagonals[0], diagonals[1], rtol=1e-14, atol=0.0)
+
+
+def test_a_sample_is_taken_once_until_another_is_asked_for() -> None:
+    X = torch.randn(12, 3, generator=torch.Generator().manual_seed(0)).double()
+    whole, rows = design(X), torch.tensor([1, 4, 7, 9])
+    sample = whole.take(rows)
+    assert whole.take(rows) is sample
+    assert torch.equal(sample.gram(), X[rows].T @ X[rows] / 4)
+    other = torch.tensor([0, 2])
+    assert torch.equal(whole.take(other).gram(), X[other].T @ X[other] / 2)
+    assert torch.equal(whole.take(rows).gram(), sample.gram())

@@ -50,6 +50,7 @@ class DenseDesign(Design):
     def __init__(self, X: Tensor, part: Part | None = None) -> None:
         self._X, self._part = X, part or Part(0, len(X), len(X))
         self._gram: Tensor | None = None
+        self._taken: tuple[Tensor, DenseDesign] | None = None
 
     def __len__(self) -> int:
         return len(self._X)
@@ -75,7 +76,13 @@ class DenseDesign(Design):
         return self._gram
 
     def take(self, rows: Rows) -> Design:
-        return self if rows is None else DenseDesign(self._X[rows])
+        if rows is None:
+            return self
+        # The last ones are kept: solves on a sample ask for it at every point, and for its Gram
+        # matrix, which costs as much as a dozen products.
+        if self._taken is None or self._taken[0] is not rows:
+            self._taken = rows, DenseDesign(self._X[rows])
+        return self._taken[1]
 
 
 class SparseDesign(Design):
