@@ -44,7 +44,7 @@ class Directions(NamedTuple):
 
     Args:
         by_point: minus this is where a point moves, by its name.
-        kept: points that do not move but are remembered as they are, by name.
+        kept: points that the step itself has set, by name; those in neither stay as they are.
         writes: into the tables of the state.
         rates: the learning rates of points whose update is `Told`, by name.
     """
@@ -145,7 +145,7 @@ class SingleLoop(Algorithm):
         # No value of f to look at: without an inner solve it would say little of Φ.
         updates, k, whole = self.updates(), state.step, view.whole
         found = self.directions(whole, state, whole.streams(k))
-        points, memory = dict(found.kept), {}
+        points, memory = {**state.points, **found.kept}, {}
         # All directions were taken at the old points, so that the order does not matter.
         for name, update in updates.items():
             rate = found.rates.get(name, 1.0)
