@@ -52,7 +52,7 @@ assert not ABSENT & {name.partition(".")[0] for name in sys.modules}
 
 compared = bilevel.compare(problem, ["aid-bio"], steps=1, seeds=1)
 for extra, statements in {
-    "sklearn": ["import bilevel.sklearn", "bilevel.sklearn", "bilevel.cleaning.find_wrong_labels"],
+    "sklearn": ["from bilevel.sklearn import HyperCleaner", "bilevel.cleaning.find_wrong_labels"],
     "data": ["bilevel.datasets.load('digits')"],
     "cli": ["compared.report('.')", "bilevel.callbacks.ProgressBar()"],
 }.items():

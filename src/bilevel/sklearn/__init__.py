@@ -1,17 +1,5 @@
 """scikit-learn estimators. Needs scikit-learn (`pip install "bilevel[sklearn]"`)."""
 
-try:
-    from bilevel.sklearn.cleaning_regressor import HyperCleaningRegressor
-    from bilevel.sklearn.hyper_cleaner import HyperCleaner
-    from bilevel.sklearn.penalized import PenalizedLogisticRegression, PenalizedRidge
-except ModuleNotFoundError as error:
-    raise ImportError(
-        'bilevel.sklearn needs scikit-learn and pandas: pip install "bilevel[sklearn]"'
-    ) from error
+from bilevel.discovery import lazy_names
 
-__all__ = [
-    "HyperCleaner",
-    "HyperCleaningRegressor",
-    "PenalizedLogisticRegression",
-    "PenalizedRidge",
-]
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

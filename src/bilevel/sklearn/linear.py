@@ -42,7 +42,7 @@ class OnNumbers(BaseEstimator):  # type: ignore[misc]
         weights = _check_sample_weight(sample_weight, X, dtype=float, ensure_non_negative=True)
         counts = weights > 0
         if not counts.any():
-            raise ValueError("sample_weight is zero for every row: one at least must count")
+            raise ValueError("sample_weight is zero for every row: at least one must be positive")
         return counts, np.asarray(weights[counts])
 
     def _seed(self) -> int:
@@ -132,12 +132,12 @@ class TakesTrusted:
         if mask.shape != (rows,):
             raise ValueError(f"trusted must be {rows} booleans, got shape {mask.shape}")
         if mask.all():
-            raise ValueError(f"trusted marks {rows} of {rows} rows: one must not be trusted")
+            raise ValueError(f"trusted marks {rows} of {rows} rows: leave at least one unmarked")
         return mask
 
     def _some(self, trusted: Any, rows: int) -> Array:
         """The same, with at least two rows: one is held back."""
         mask = self._mask(trusted, rows)
         if mask.sum() < 2:
-            raise ValueError(f"trusted marks {mask.sum()} of {rows} rows: at least 2 must be")
+            raise ValueError(f"trusted marks {mask.sum()} of {rows} rows: mark at least 2")
         return mask

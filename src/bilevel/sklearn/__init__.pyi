@@ -1,0 +1,4 @@
+from bilevel.sklearn.cleaning_regressor import HyperCleaningRegressor as HyperCleaningRegressor
+from bilevel.sklearn.hyper_cleaner import HyperCleaner as HyperCleaner
+from bilevel.sklearn.penalized import PenalizedLogisticRegression as PenalizedLogisticRegression
+from bilevel.sklearn.penalized import PenalizedRidge as PenalizedRidge
