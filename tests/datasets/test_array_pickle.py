@@ -191,7 +191,7 @@ def test_arrays_of_objects_and_records_are_refused(kind: str) -> None:
 
 def test_an_array_of_a_list_of_objects_is_refused() -> None:
     raw = PYTHON_2.replace(b"T\x02\x00\x00\x00\x07\x09", b"]")
-    with pytest.raises(UserError, match="something else than numbers"):
+    with pytest.raises(UserError, match="something other than numbers"):
         load(raw)
 
 

@@ -30,11 +30,12 @@ DOUBLE, SINGLE, TOLERANCE = 1e-6, 1e-3, 5e-3
 @pytest.mark.parametrize("name", registry())
 def test_a_short_run_ends_as_recorded(name: str, problem: str) -> None:
     now, then = run(name, problem), kept(name)[problem]
+    again = f"{name} on {problem}: if that is meant, python tests/golden/record.py {name}"
     counts, recorded = now.pop("counts"), then.pop("counts")
     ends_by_tolerance = registry()[name].make().price(1).hv is None
-    assert ends_by_tolerance or counts == recorded
+    assert ends_by_tolerance or counts == recorded, again
     allowed = TOLERANCE if ends_by_tolerance else SINGLE if problem == "single" else DOUBLE
     for key, numbers in then.items():
         found = torch.tensor([float.fromhex(n) for n in now[key]], dtype=torch.float64)
         truth = torch.tensor([float.fromhex(n) for n in numbers], dtype=torch.float64)
-        assert float((found - truth).norm()) <= allowed * float(truth.norm()), key
+        assert float((found - truth).norm()) <= allowed * float(truth.norm()), (key, again)

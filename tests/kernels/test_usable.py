@@ -92,7 +92,7 @@ def test_a_numba_that_cannot_be_imported_is_a_warning_once(fresh, tmp_path):
     assert found.startswith("(False, False)")
     assert "numba cannot be used (ImportError: made for another numpy)" in found
     assert found.count("RuntimeWarning") == 1
-    assert "Plain torch serves" in found
+    assert "Plain torch is used" in found
 
 
 def test_a_numba_that_was_never_installed_is_no_reason_to_warn(fresh):
@@ -117,7 +117,7 @@ def test_a_damaged_cache_is_seen(fresh, tmp_path):
 
 def test_a_wrong_answer_is_seen(monkeypatch):
     monkeypatch.setattr(probe, "third_power", lambda x: x * x)
-    with pytest.warns(RuntimeWarning, match="says that 3³ is 9.*Plain torch serves"):
+    with pytest.warns(RuntimeWarning, match="says that 3³ is 9.*Plain torch is used"):
         assert not kernels.usable.__wrapped__()
 
 

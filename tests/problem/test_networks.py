@@ -368,5 +368,5 @@ def test_odd_losses_are_told_what_to_do(loss: Any, words: str) -> None:
 
 def test_result_of_a_tensor_has_no_module() -> None:
     problem = bilevel.Problem(lambda x, y: y @ y, lambda x, y: (y - x) @ (y - x), ROWS[0], ROWS[1])
-    with pytest.raises(ValueError, match="x0 was no module"):
+    with pytest.raises(ValueError, match="x0 was not a module"):
         bilevel.minimize(problem, steps=1).x_module()

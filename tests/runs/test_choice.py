@@ -64,8 +64,8 @@ def test_a_result_says_what_was_taken_and_why() -> None:
     problem = sum_of(10)
     assert bilevel.minimize(problem, steps=1).chosen == bilevel.recommend(problem)
     given = bilevel.minimize(problem, bilevel.algorithms.SOBA(batch=None, outer_lr=0.1), steps=1)
-    assert given.chosen == "SOBA: as it was asked for, with its numbers"
-    assert choice(problem, bilevel.algorithms.SABA()).why.startswith("saba without a number")
+    assert given.chosen == "SOBA: as you asked for it, with your settings"
+    assert choice(problem, bilevel.algorithms.SABA()).why.startswith("saba without settings")
 
 
 def test_paced_stretches_only_go_down_and_end_where_the_exact_steps_do() -> None:

@@ -73,7 +73,7 @@ class PickledArray:
 
     def _set(self, raw: Any, kind: Any, shape: Any, order: Any, axes: Any) -> None:
         if not isinstance(raw, bytes | bytearray) or not isinstance(kind, _Kind):
-            raise pickle.UnpicklingError("an array of something else than numbers or text")
+            raise pickle.UnpicklingError("an array of something other than numbers or text")
         array = np.frombuffer(raw, kind.dtype).reshape(shape, order=order)
         self._array = array if axes is None else array.transpose(axes)
 

@@ -30,7 +30,7 @@ def usable() -> bool:
     except Exception as error:  # whatever breaks in there, plain torch works
         failure = f"{type(error).__name__}: {error}"
     warnings.warn(
-        f"numba cannot be used ({failure}). Plain torch serves: the results are the same up to "
+        f"numba cannot be used ({failure}). Plain torch is used: the results are the same up to "
         "rounding, but slower. Reinstalling bilevel[fast] or emptying numba's cache may help.",
         RuntimeWarning,
         stacklevel=2,

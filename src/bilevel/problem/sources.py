@@ -50,11 +50,11 @@ class Source(ABC):
 
     def at(self, number: int, seed: int) -> Batch:
         """The batch of this number (from 0) of a stream."""
-        raise NotImplementedError(f"{type(self).__name__} is no stream")
+        raise NotImplementedError(f"{type(self).__name__} is not a stream")
 
     def for_rank(self, rank: int, size: int) -> Source:
         """The part of a stream that one of several processes reads."""
-        raise NotImplementedError(f"{type(self).__name__} is no stream")
+        raise NotImplementedError(f"{type(self).__name__} is not a stream")
 
     @abstractmethod
     def __len__(self) -> int: ...

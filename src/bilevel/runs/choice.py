@@ -71,20 +71,20 @@ def recommend(problem: Problem) -> str:
 
 def choice(problem: Problem, algorithm: Algorithm | None = None) -> Choice:
     """`chosen`, with the reason."""
-    asked = "as it was asked for"
+    asked = "as you asked for it"
     if problem.tasks is not None:
         why = "each step has tasks of its own, so that Φ cannot be compared from step to step"
         return Choice(algorithm or named("aid-bio").algorithm(), asked if algorithm else why)
     both = [data for data in (problem.inner_data, problem.outer_data) if data is not None]
     if any(data.is_stream for data in both):
-        why = "rows come as a stream, of which there is no whole to solve on"
+        why = "the rows come as a stream, so each step sees a batch alone"
         return Choice(algorithm or named("stocbio").algorithm(), asked if algorithm else why)
     if algorithm is None:
         return _by_rows(problem, [len(data) for data in both])
     for name, entry in registry().items():
         if type(algorithm) is entry.algorithm and algorithm == entry.algorithm():
             return _without_numbers(name, algorithm)
-    return Choice(algorithm, "as it was asked for, with its numbers")
+    return Choice(algorithm, "as you asked for it, with your settings")
 
 
 def _by_rows(problem: Problem, rows: list[int]) -> Choice:
@@ -92,22 +92,27 @@ def _by_rows(problem: Problem, rows: list[int]) -> Choice:
     if most < _MANY:
         few = f"there are only {most} rows" if most else "no rows to sample"
         solves = "so each step solves the inner problem and the linear system accurately"
-        return Choice(named("aid-qn").algorithm(), f"{few}, {solves}; it needs no number")
+        return Choice(named("aid-qn").algorithm(), f"{few}, {solves}; it needs no settings")
     many = f"there are {most:,} rows"
     model, weighs_rows = problem.model, len(problem.x0) >= max(rows)
     fast = model is not None and model.in_array_code and problem.peers.size == 1
     if most >= _VERY_MANY and fast and not weighs_rows:
-        why = "and the model is in array code: SABA runs in compiled stretches, judged by Φ on all"
-        return Choice(PacedSABA(), f"{many}, {why} rows, and AnchoredAID ends it; no number needed")
+        why = "and the model can be compiled: SABA runs in compiled stretches, judged by Φ on all"
+        return Choice(
+            PacedSABA(), f"{many}, {why} rows, and AnchoredAID ends it; no settings needed"
+        )
     why = "so it moves on small samples that are corrected by looks at many rows"
-    return Choice(named("anchored-aid").algorithm(), f"{many}, {why}; it needs no number")
+    return Choice(named("anchored-aid").algorithm(), f"{many}, {why}; it needs no settings")
 
 
 def _without_numbers(name: str, algorithm: Algorithm) -> Choice:
     if name in _WITHOUT_NUMBERS:
         found = named(_WITHOUT_NUMBERS[name]).algorithm()
-        return Choice(found, f"{name} without a number is its quasi-Newton form")
+        return Choice(found, f"{name} without settings is its quasi-Newton form")
     # Without `sized` a method finds its own numbers already.
     if algorithm.sized({}) is None:
-        return Choice(algorithm, "it finds its own numbers")
-    return Choice(Judged(method=algorithm), f"{name} without a number, in chapters that Φ judges")
+        return Choice(algorithm, "it finds its own settings")
+    return Choice(
+        Judged(method=algorithm),
+        f"{name} without settings: its steps are kept only as far as Φ falls",
+    )

@@ -70,8 +70,8 @@ def minimize(
             seconds continue, too.
         checkpoint: a folder. If it holds an interrupted run, that run is resumed, and ends with
             the same bits as if it had never stopped; a finished run returns its result at once,
-            or continues if the limits (steps, tol, seconds) now allow it. See "Long and large
-            runs" in the README.
+            or continues if the limits (steps, tol, seconds) now allow it. See the guide
+            "Long and large runs".
         checkpoint_every: seconds between two checkpoints; 0 writes one after each step.
         clock: gives the time in seconds. `time.process_time` counts processor time on all threads,
             so that other programs on the machine do not matter.

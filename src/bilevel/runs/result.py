@@ -89,7 +89,7 @@ class Result(Record):
         problem = self.problem
         structures = problem.x_structure, problem.y_structure
         if not structures[which].modules:
-            raise UserError(f"{name}0 was no module: result.{name} is what was found")
+            raise UserError(f"{name}0 was not a module: use result.{name}")
         x, y = (s.flatten(value) for s, value in zip(structures, (self.x, self.y), strict=True))
         return problem.modules(x, y, self.state.buffers or problem.buffers)[which]
 

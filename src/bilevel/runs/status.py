@@ -68,7 +68,7 @@ _AGAIN = (
     "would do so after the loss has returned, without its numbers. memory= of ITD saves more."
 )
 _AT_REST = (
-    "After {steps} steps the estimated hypergradient is exactly zero, so that x rests. This has "
+    "After {steps} steps the estimated hypergradient is exactly zero, so x does not move. This has "
     "not been verified: give tol= for that."
 )
 _FALLS_ON = (

@@ -175,8 +175,8 @@ _UNSOLVED = (
 )
 
 _KINK = (
-    "A loss has a kink there, such as |y| or relu at 0: what autograd answers there is no "
-    "derivative. Use a smooth form, such as (y**2 + 1e-6).sqrt(), or start elsewhere."
+    "A loss has a kink there, such as |y| or relu at 0: what autograd returns there is not "
+    "a derivative. Use a smooth form, such as (y**2 + 1e-6).sqrt(), or start elsewhere."
 )
 
 

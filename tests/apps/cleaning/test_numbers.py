@@ -115,7 +115,7 @@ def test_labels_that_are_no_numbers_are_refused(clean: Command, task: str) -> No
     clean.write(train=pd.DataFrame({"x": range(30), "label": ["ant", "bee", "cat"] * 10}))
     shown = clean("train.csv", "--task", task)
     assert shown.code == 2
-    words = "are no numbers" if task == "regression" else "'numbers' is unknown: choose from auto"
+    words = "are not numbers" if task == "regression" else "'numbers' is unknown: choose from auto"
     assert words in " ".join(shown.err.split())
 
 

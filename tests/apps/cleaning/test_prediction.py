@@ -80,7 +80,7 @@ def test_gaps_are_no_hindrance_and_a_missing_column_is_named(at_hand: Command) -
     at_hand.write(words=rows.assign(width="wide"))
     shown = at_hand.predict("words.csv", "--force")
     assert shown.code == 2
-    assert "words.csv has no numbers in columns that should hold some: ['width']" in shown.err
+    assert "words.csv has no numbers in columns that need them: ['width']" in shown.err
 
 
 def test_what_stands_there_is_not_replaced_unasked(at_hand: Command) -> None:

@@ -118,7 +118,7 @@ def _other(name: Any, values: pd.Series) -> Column:
         return _idle(name, known)
     numeric = pd.to_numeric(words, errors="coerce").notna()
     if numeric.mean() > _MOSTLY and levels > 2:
-        return Column(name, Kind.NUMBER, f"{int((~numeric).sum()):,} cells are no numbers: missing")
+        return Column(name, Kind.NUMBER, f"{int((~numeric).sum()):,} cells not numbers: missing")
     if _dates(words).notna().mean() > _MOSTLY:
         return Column(name, Kind.DATE)
     if levels <= len(values) / 2:

@@ -119,7 +119,7 @@ def _are_numbers(labels: pd.Series, file: File, request: Request) -> bool:
         if len(known) < given / 2:
             raise UserError(
                 f"column {quoted(request.label)} holds {listed(list(labels.dropna()[:3]))}: most "
-                "of its labels are no numbers, as --task regression needs them"
+                "of its labels are not numbers, which --task regression needs"
             )
         return True
     most = _FEW_VALUES if (known % 1 != 0).any() else max(100, given / 10)

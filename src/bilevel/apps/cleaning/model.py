@@ -84,7 +84,7 @@ def load(path: Path) -> Model | NumberModel:
         raise
     except Exception as error:  # a file may hold anything
         raise UserError(
-            f"{path} is no model of `bilevel clean`, or is damaged: {short(error)}"
+            f"{path} was not written by `bilevel clean`, or is damaged: {short(error)}"
         ) from error
     return model
 
@@ -120,9 +120,7 @@ def predict(model: Model | NumberModel, table: pd.DataFrame, source: str) -> dic
     if strange := [
         name for name in some if pd.to_numeric(some[name], errors="coerce").isna().all()
     ]:
-        raise UserError(
-            f"{source} has no numbers in columns that should hold some: {listed(strange)}"
-        )
+        raise UserError(f"{source} has no numbers in columns that need them: {listed(strange)}")
     damaged = f"the model cannot be used on {source}: it was damaged, or another program made it"
     try:
         if isinstance(model, NumberModel):
@@ -135,5 +133,5 @@ def predict(model: Model | NumberModel, table: pd.DataFrame, source: str) -> dic
     except Exception as error:  # a whole file may hold any numbers
         raise UserError(f"{damaged} ({short(error)})") from error
     if P.shape != (len(table), len(model.classes)) or not (P.min() >= 0 and P.max() <= 1 + _ROUND):
-        raise UserError(f"{damaged} (its probabilities are none)")
+        raise UserError(f"{damaged} (its probabilities do not lie between 0 and 1)")
     return {"predicted": labels, "probability": P.max(1)}

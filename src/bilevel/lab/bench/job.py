@@ -249,4 +249,4 @@ def columns(curves: Sequence[Curve]) -> str:
     for name in ("gap", "value", "squared_gradient", "test_error", "outer_value"):
         if name in known and all(len(curve.columns.get(name, ())) for curve in curves):
             return name
-    raise UserError(f"the runs have nothing to be compared by, but {listed(sorted(known))}")
+    raise UserError(f"the runs measured nothing that can be ranked, only {listed(sorted(known))}")

@@ -64,7 +64,7 @@ class Learned(Update):
         if self.rate is None and self.decay is None:
             raise ValueError(
                 "give rate or decay, a function of x such as lambda x: x.exp(); with neither, "
-                f"{type(self.update).__name__} serves by itself"
+                f"{type(self.update).__name__} alone is enough"
             )
         for name, given in (("rate", self.rate), ("decay", self.decay)):
             if given is not None and not callable(given):
