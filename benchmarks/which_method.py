@@ -161,7 +161,7 @@ _HEAD = """# Which method?
 `minimize(problem)` takes one by what it knows of the problem, and `bilevel.recommend(problem)` says
 which and why. The rule: `AIDQN` below 400 rows, `AnchoredAID` from there on, and from 20,000 rows
 on compiled stretches of SABA first where the model is a linear one of one column with dense rows
-and penalties in x. How the first two do on the bank is in [No number given](benchmarks/auto.md);
+and penalties in x. How the first two do on the bank is in [no settings](benchmarks/auto.md);
 the third was chosen on ijcnn1 alone. On five made-up problems of 30,000 to 60,000 rows (logistic,
 least squares, four classes, two of them with features of sizes 0.01 to 100) it was as quick as
 `AnchoredAID` within a factor of two and never ended higher by more than 1e-4 of Φ; it is judged on

@@ -102,7 +102,8 @@ def main(words: Sequence[str]) -> int:
             "# Attacks\n\n"
             f"Made by `python benchmarks/attack/run.py --tries {asked.tries} --seed {asked.seed}` "
             f"on {os.cpu_count()} cores of a Linux machine.\n"
-            "Every try must end in a right answer or in a refusal of one sentence.\n\n"
+            "Every try must end in a right answer or in a refusal of one sentence. "
+            f"{sum(tally.bad for tally in found)} of them did not.\n\n"
             f"{text}\n",
             encoding="utf-8",
         )

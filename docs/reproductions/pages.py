@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -127,11 +128,13 @@ def _readme() -> str:
 
 {_MADE}
 
-{_PAPER}, "Bilevel Optimization: Convergence Analysis and Enhanced Design". By the
-[protocol](protocol.md), which was committed before any run. A factor above 1, or a difference above
-0, is in favour of the claim; brackets are intervals at the level that the protocol corrects for the
-number of claims. What has not been run on this code is undecided,
-with the cost of settling it.
+{_verdicts([line[3].strip("*") for line in lines[2:]])}
+The paper is {_PAPER}, "Bilevel Optimization: Convergence Analysis and Enhanced Design".
+
+How to read a row: by the [protocol](protocol.md), which was committed before any run, a factor
+above 1, or a difference above 0, is in favour of the claim. Brackets are intervals at the level
+that the protocol corrects for the number of claims. What has not been run on this code is
+undecided.
 
 {_table(lines)}
 
@@ -160,6 +163,16 @@ with the cost of settling it.
 - Raw results: `results/`, a file for each command, with commit, machine, load and settings
   inside. `make docs` makes this page from them, and `make check` compares.
 """
+
+
+def _verdicts(found: list[str]) -> str:
+    counts = Counter(found)
+    return (
+        f"Of {len(found)} claims, one for each row below, {counts['confirmed']} are confirmed, "
+        f"{counts['contradicted']} contradicted and\n{counts['undecided']} undecided. Undecided "
+        "ones mostly need longer runs or more seeds than were run here; the\nlast column has the "
+        "command."
+    )
 
 
 def _orders() -> list[list[str]]:
