@@ -136,7 +136,11 @@ above 1, or a difference above 0, is in favour of the claim. Brackets are interv
 that the protocol corrects for the number of claims. What has not been run on this code is
 undecided.
 
+<div class="claims" markdown>
+
 {_table(lines)}
+
+</div>
 
 - [What the authors' public code computes](authors-code.md), and what of the figures that alone
   predicts.
