@@ -46,13 +46,17 @@ class Folder:
         with locked(self.path):
             yield
 
-    def open(self, experiment: Experiment, command: str, data: str = "") -> None:
+    def open(self, experiment: Experiment, command: str, data: str = "") -> bool:
         """Write down what is run, or go on with what is there if it is the same experiment.
 
         Args:
             experiment: what is run.
             command: what the user typed.
             data: the checksum of its data.
+
+        Returns:
+            Whether a record of this command was made: where nothing is left to run, the record
+            of who made the runs stays. Records of earlier commands are kept in it.
         """
         from bilevel.durable.about import about
 
@@ -62,7 +66,12 @@ class Folder:
         with writing(self.path):
             remove_parts(self.path)
             write_text(self._toml_file, resolved.to_toml())
-            self._write_about({**about(command), "data": data})
+            before = read_json(self.path / "about.json", dict)
+            if before and self._has_all(resolved):
+                return False
+            earlier = {"earlier": [*before.pop("earlier", []), before]} if before else {}
+            self._write_about({**about(command), "data": data, **earlier})
+        return True
 
     def close(self) -> None:
         """Write down how busy the machine was at the end."""
@@ -70,6 +79,13 @@ class Folder:
 
         with writing(self.path):
             self._write_about({**read_json(self.path / "about.json", dict), "load_after": load()})
+
+    def _has_all(self, experiment: Experiment) -> bool:
+        return all(
+            self.log(contestant.label, seed).done
+            for contestant in experiment.algorithms
+            for seed in experiment.seeds
+        )
 
     def _write_about(self, content: dict[str, Any]) -> None:
         write_text(self.path / "about.json", json.dumps(content, indent=2) + "\n")

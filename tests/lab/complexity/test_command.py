@@ -77,7 +77,9 @@ def test_quick_measures_both_tables_and_says_where_they_are(run, races, folder: 
     assert f"report: {folder / 'report.html'}" in shown.out
     names = {path.name for path in folder.iterdir()}
     figures = {f"{study.name}.png" for study in QUICK}
-    assert names == figures | {"cells", "counts.json", "plan.json", "report.html", "tables.md"}
+    assert names == figures | {
+        *("about.json", "cells", "counts.json", "plan.json", "report.html", "tables.md")
+    }
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "exact gradient descent" in page
     assert "bilevel complexity --quick" in page
@@ -85,8 +87,10 @@ def test_quick_measures_both_tables_and_says_where_they_are(run, races, folder: 
 
 
 def test_run_again_it_measures_nothing_and_finds_the_same(races, folder: Path) -> None:
-    found = job.measure(ONE_SEED, folder, silent)
+    records = (folder / "about.json").read_text()
+    found = job.measure(ONE_SEED, folder, "again", silent)
     assert races == []
+    assert (folder / "about.json").read_text() == records  # who measured is another matter
     tables = (folder / "tables.md").read_text()
     for study in ONE_SEED:
         assert as_markdown(study, lines(study, found[study.name])) in tables
@@ -99,7 +103,7 @@ def test_killed_before_the_end_it_measures_what_is_missing_with_the_same_counts(
     before = [file.read_text() for file in lost]
     for file in lost:
         file.unlink()
-    job.measure(ONE_SEED, folder, silent)
+    job.measure(ONE_SEED, folder, "again", silent)
     assert len(races) == 2
     assert [file.read_text() for file in lost] == before
 
@@ -107,13 +111,13 @@ def test_killed_before_the_end_it_measures_what_is_missing_with_the_same_counts(
 def test_more_seeds_are_added_to_those_that_are_there(races, tmp_path: Path) -> None:
     study = replace(QUICK[0], methods=QUICK[0].methods[:1])
     for seeds in (1, 3):
-        job.measure([replace(study, seeds=seeds)], tmp_path / "out", silent)
+        job.measure([replace(study, seeds=seeds)], tmp_path / "out", "more", silent)
     assert len(races) == 3 * len(study.kappas)
 
 
 def test_progress_is_told_cell_by_cell(folder: Path) -> None:
     told: list[tuple[float, int]] = []
-    job.measure(ONE_SEED, folder, lambda what, done, total: told.append((done, total)))
+    job.measure(ONE_SEED, folder, "told", lambda what, done, total: told.append((done, total)))
     assert told == [(done, CELLS) for done in range(CELLS + 1)]
 
 

@@ -110,6 +110,10 @@ def test_finished_runs_are_skipped_and_more_seeds_added(
     assert told[-1][1:] == (4, 4)
     monkeypatch.setattr("bilevel.lab.experiments.runner.run_one", pytest.fail)
     run_experiment(tiny(seeds=[0, 1]), tmp_path, "third")
+    about = Folder(tmp_path).about
+    assert about["command"] == "second"  # the third made no run, and is not who made them
+    assert about["load_after"] is not None
+    assert [record["command"] for record in about["earlier"]] == ["first"]
 
 
 def test_an_algorithm_that_was_left_out_is_added_later(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def complexity(
     ]
     kept = f": all finished cells are in {place}; the same command goes on"
     with told_if_interrupted(kept), raising(), RunsBar("cells") as bar:
-        found = measure(studies, place, bar)
+        found = measure(studies, place, typed(), bar)
     write_results(place, studies, found, typed())
     for study in studies:
         typer.echo(as_text(study, lines(study, found[study.name])) + "\n")

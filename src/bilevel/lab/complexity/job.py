@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bilevel.durable.about import about
+from bilevel.durable.about import about, load
 from bilevel.durable.files import write_text
 from bilevel.durable.folders import check_folder
 from bilevel.errors import UserError
@@ -21,10 +21,12 @@ from bilevel.lab.complexity.tables import as_markdown, lines
 from bilevel.lab.notify import Notify
 from bilevel.lab.plain_files import read_json
 
-_PLAN = "plan.json"
+_PLAN, _RECORDS = "plan.json", "about.json"
 
 
-def measure(studies: Sequence[Study], folder: Path, notify: Notify) -> dict[str, Trials]:
+def measure(
+    studies: Sequence[Study], folder: Path, command: str, notify: Notify
+) -> dict[str, Trials]:
     """The trials of every study by its name; cells that the folder has are not measured again.
 
     Raises:
@@ -32,10 +34,12 @@ def measure(studies: Sequence[Study], folder: Path, notify: Notify) -> dict[str,
     """
     _open(folder, studies)
     cells = [cell for study in studies for cell in study.cells()]
+    if not all(_file(folder, cell).is_file() for cell in cells):  # else whoever made them stays
+        _write(folder / _RECORDS, [*read_json(folder / _RECORDS, list), about(command)])
     found: dict[str, Trials] = {study.name: {} for study in studies}
     for done, cell in enumerate(cells):
         notify(f"{cell.method.title}, κ = {cell.kappa:g}", done, len(cells))
-        file = folder / "cells" / f"{cell.name}.json"
+        file = _file(folder, cell)
         if not file.is_file():
             _write(file, _raced(cell))
         trials = [trial_from_json(trial) for trial in read_json(file, list)]
@@ -52,9 +56,15 @@ def write_results(
     tables = [as_markdown(study, lines(study, found[study.name])) for study in studies]
     write_text(folder / "tables.md", "\n".join(tables))
     cells = [{"study": name, "cells": _cells(trials)} for name, trials in found.items()]
-    _write(folder / "counts.json", {"about": about(command), "cells": cells})
+    *earlier, last = read_json(folder / _RECORDS, list) or [about(command)]
+    record = {**last, "load_after": load(), **({"earlier": earlier} if earlier else {})}
+    _write(folder / "counts.json", {"about": record, "cells": cells})
     for study in studies:
         write_figure(folder / f"{study.name}.png", study, found[study.name])
+
+
+def _file(folder: Path, cell: Cell) -> Path:
+    return folder / "cells" / f"{cell.name}.json"
 
 
 def _open(folder: Path, studies: Sequence[Study]) -> None:

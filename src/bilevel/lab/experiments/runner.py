@@ -67,9 +67,10 @@ def run_experiment(
     results = Folder(folder)
     with results.locked(), torch_threads(experiment.threads):
         data = experiment.task().load(experiment.data)
-        results.open(experiment, command, checksum(data))
+        recorded = results.open(experiment, command, checksum(data))
         _run_all(experiment, data, results, notify, peers or Alone())
-        results.close()
+        if recorded:
+            results.close()
     return results
 
 
