@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from random import Random
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bilevel.lab.experiments.rule import ERROR, Gain, Verdict, decide, interval
+from bilevel.lab.experiments.rule import ERROR, Gain, Verdict, decide, interval, weakest
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
 CLAIMS = {5: 7000, 10: 2100}  # by seeds: the bootstrap of ten is dearer
@@ -72,21 +73,46 @@ def test_many_rivals_do_not_make_a_contradiction() -> None:
     assert sum(page is not Verdict.UNDECIDED for page in pages) <= 20
 
 
-@given(values, st.floats(1e-4, 0.2))
+ORDER = [Verdict.CONTRADICTED, Verdict.UNDECIDED, Verdict.CONFIRMED]
+
+
+@given(values, st.floats(1e-4, 0.2), st.randoms())
 @settings(max_examples=60, deadline=None)
-def test_the_opposite_gains_have_the_opposite_verdict(gains: list[float], error: float) -> None:
-    there, back = (
-        decide([Gain("", tuple(gains))], error),
-        decide([Gain("", tuple(-gain for gain in gains))], error),
+def test_the_opposite_gains_have_the_opposite_interval_in_any_order_of_seeds(
+    gains: list[float], error: float, random: Random
+) -> None:
+    there = interval(gains, error)
+    back = interval(random.sample([-gain for gain in gains], len(gains)), error)
+    if math.isfinite(there.low):
+        assert (back.low, back.high) == pytest.approx((-there.high, -there.low), abs=1e-9)
+    else:
+        assert not math.isfinite(back.high)
+
+
+@given(values, st.floats(1e-4, 0.2), st.floats(0, 1e3))
+@settings(max_examples=60, deadline=None)
+def test_greater_gains_never_have_a_worse_verdict(
+    gains: list[float], error: float, more: float
+) -> None:
+    less, better = (
+        decide([Gain("", tuple(gain + add for gain in gains))], error) for add in (0, more)
     )
-    opposite = {
-        Verdict.CONFIRMED: Verdict.CONTRADICTED,
-        Verdict.CONTRADICTED: Verdict.CONFIRMED,
-        Verdict.UNDECIDED: Verdict.UNDECIDED,
-    }
-    # The two ends of the bootstrap differ by what 2,000 resamples cannot see.
-    near = min(abs(interval(gains, error).low), abs(interval(gains, error).high))
-    assert back is opposite[there] or near < 0.1 * np.std(gains)
+    assert ORDER.index(less) <= ORDER.index(better) or np.ptp(gains) < 1e-9
+
+
+@given(values, values, st.floats(1e-4, 0.2))
+@settings(max_examples=60, deadline=None)
+def test_one_more_comparison_never_confirms_and_the_weakest_decides(
+    one: list[float], two: list[float], error: float
+) -> None:
+    gains = [Gain("one", tuple(one)), Gain("two", tuple(two))]
+    alone = [decide([gain], error) for gain in gains]
+    both = decide(gains, error)
+    assert (both is Verdict.CONFIRMED) == (alone == [Verdict.CONFIRMED] * 2)
+    assert weakest(gains, error).endswith("; weakest of 2")
+    if both is Verdict.CONTRADICTED:
+        hangs = gains["two" in weakest(gains, error)]
+        assert hangs.interval(error / 2).high < 0
 
 
 @given(values)

@@ -27,6 +27,8 @@ from bilevel.lab.experiments.verdicts import Evidence, Figure, Finding, to_json,
 from bilevel.lab.figures import figure_names, find_figure
 from bilevel.lab.quantities import SAMPLES
 
+from .test_rule import TIES
+
 SEEDS = range(5)
 END = 10.0
 History = list[dict[str, Any]]
@@ -133,6 +135,14 @@ def test_where_a_run_stopped_is_a_bound_and_counts_only_if_it_decides() -> None:
     assert gain.values == (0.0,) * len(SEEDS)
 
 
+def test_a_bound_says_that_it_is_one() -> None:
+    (gain,) = Fastest("ours", ("test_loss",))(
+        evidence(ours=falling(3.0), never=falling(3.0, floor=0.9))
+    ).gains
+    assert gain.bounds == len(SEEDS)
+    assert gain.text(ERROR).endswith("(bounds in 5 of 5 seeds)")
+
+
 @pytest.mark.parametrize(
     ("floor", "noise", "verdict"),
     [
@@ -226,7 +236,7 @@ def test_a_gain_must_fall_from_one_to_the_next(
     }
     judge = GainFalls("stocbio", ("hoag",), "test_loss", ("p0.1", "p0.4"))
     assert judged(judge, runs) is verdict
-    assert judge(runs).gains[1].what == "its fall from p0.1 to p0.4"
+    assert judge(runs).gains[1].what == "fall of the lead over hoag from p0.1 to p0.4"
 
 
 def test_a_step_that_ends_after_the_budget_does_not_count() -> None:
@@ -279,6 +289,26 @@ def test_steadier_looks_for_a_drop_and_for_the_spread() -> None:
     ).gains
     assert decide([drops], ERROR) is Verdict.CONFIRMED
     assert spread.interval(ERROR).mean > 0
+
+
+@pytest.mark.parametrize("shape", ["normal", "heavy tails", "light tails", "log-normal"])
+@pytest.mark.parametrize("seeds", [5, 10])
+def test_runs_that_spread_alike_are_told_apart_on_at_most_one_page_in_twenty(
+    shape: str, seeds: int
+) -> None:
+    """The distances from a mean over seeds are not independent."""
+    rng, wrong, pages = np.random.default_rng(seeds), 0, 400
+
+    def run(seed: int, value: float) -> Curve:
+        line = {"step": 1.0, "seconds": END, "test_accuracy": value}
+        return curve("", seed, [{**line, "step": 0.0, "seconds": 0.0}, line])
+
+    for _ in range(pages):
+        a, b = TIES[shape](rng, (2, seeds))
+        runs = {"a": list(map(run, range(seeds), a)), "b": list(map(run, range(seeds), b))}
+        noisier = Steadier("a", "b")(Evidence(runs, END)).gains[1]
+        wrong += decide([noisier], ERROR) is not Verdict.UNDECIDED
+    assert wrong / pages <= 0.05
 
 
 def test_a_figure_has_a_row_for_each_claim_and_experiment() -> None:

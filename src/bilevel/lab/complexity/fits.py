@@ -118,7 +118,7 @@ def fit(study: Study, trials: Trials, method: Method, count: str) -> Fit | None:
         return None
     own = [runs for (name, _, _), runs in trials.items() if name == method.name]
     labels = {trial.label for runs in own for trial in runs}
-    parts = [_fit(study, _without(label, trials), method, count) for label in sorted(labels)]
+    parts = [_fit(study, without(label, trials), method, count) for label in sorted(labels)]
     same = [part for part in parts if part is not None and part.measured == whole.measured]
     return replace(
         whole,
@@ -127,19 +127,16 @@ def fit(study: Study, trials: Trials, method: Method, count: str) -> Fit | None:
     )
 
 
-def _without(label: str, trials: Trials) -> Trials:
+def without(label: str, trials: Trials) -> Trials:
+    """The same trials, without one candidate."""
     return {key: [run for run in runs if run.label != label] for key, runs in trials.items()}
 
 
 def _fit(study: Study, trials: Trials, method: Method, count: str) -> Fit | None:
     found = points(study, trials, method, count)
-    by_seed = [[p for p in found if p.seed == seed] for seed in range(study.seeds)]
-    enough = all(
-        len({p.kappa for p in own}) > 1 and len({p.epsilon for p in own}) > 1 for own in by_seed
-    )
-    if not enough:
+    fits = powers_by_seed(study, found)
+    if fits is None:
         return None
-    fits = [powers(own) for own in by_seed]
     whole = len(study.kappas) * len(study.epsilons) * study.seeds
     return Fit(
         kappa=Exponent.of([p for p, _, _ in fits]),
@@ -148,6 +145,15 @@ def _fit(study: Study, trials: Trials, method: Method, count: str) -> Fit | None
         measured=len(found),
         misfit=float(np.mean([misfit for _, _, misfit in fits])),
     )
+
+
+def powers_by_seed(study: Study, found: Sequence[Point]) -> list[tuple[float, float, float]] | None:
+    """p, q and the misfit for each seed; None where some seed has too few points."""
+    by_seed = [[p for p in found if p.seed == seed] for seed in range(study.seeds)]
+    enough = all(
+        len({p.kappa for p in own}) > 1 and len({p.epsilon for p in own}) > 1 for own in by_seed
+    )
+    return [powers(own) for own in by_seed] if enough else None
 
 
 def fits(study: Study, trials: Trials) -> dict[tuple[str, str], Fit | None]:

@@ -12,7 +12,7 @@ from bilevel.durable.files import write_text
 from bilevel.errors import UserError
 from bilevel.lab.design.studies import STUDIES, Study
 from bilevel.lab.experiments.judges import log_ratio
-from bilevel.lab.experiments.rule import ERROR, Gain, decide
+from bilevel.lab.experiments.rule import ERROR, Gain, decide, weakest
 from bilevel.lab.experiments.verdicts import Row
 from bilevel.lab.notify import Notify, silent
 from bilevel.lab.plain_files import read_json
@@ -62,6 +62,7 @@ def _row(study: Study, found: Mapping[str, Any], error: float) -> Row:
         "; ".join(gain.text(error) for gain in gains),
         study.how,
         len(found),
+        weakest(gains, error),
     )
 
 

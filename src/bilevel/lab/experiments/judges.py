@@ -188,7 +188,7 @@ class GainFalls:
                 itertools.pairwise(self.order), itertools.pairwise(leads), strict=True
             ):
                 fall = tuple(a - b for a, b in zip(here, there, strict=False))
-                gains.append(Gain(f"its fall from {one} to {two}", fall))
+                gains.append(Gain(f"fall of the lead over {rival} from {one} to {two}", fall))
         return Finding(tuple(gains), f"shares of the fall of the {words(self.metric)}")
 
 
@@ -196,11 +196,13 @@ def _faster(evidence: Evidence, ours: str, rival: str, metric: str, cost: str) -
     """ln(cost of the rival / ours) until the judged share of the fall, bounds where one stops."""
     goals = levels(evidence, metric, JUDGED)
     prices = COSTS[cost]
-    values = [
-        log_ratio(spent_until(one, metric, at, prices), spent_until(two, metric, at, prices))
+    spent = [
+        (spent_until(one, metric, at, prices), spent_until(two, metric, at, prices))
         for (one, two), at in zip(pairs(evidence, ours, rival), goals, strict=False)
     ]
-    return Gain(f"{ours} against {rival}, {words(metric)}, {cost}", tuple(values), "ratio")
+    values = tuple(log_ratio(*both) for both in spent)
+    bounds = sum(not (mine[1] and theirs[1]) for mine, theirs in spent)
+    return Gain(f"{ours} against {rival}, {words(metric)}", values, "ratio", bounds)
 
 
 def log_ratio(ours: tuple[float, bool], rival: tuple[float, bool]) -> float:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -33,6 +33,16 @@ class Interval:
     low: float
     high: float
 
+    @property
+    def margin(self) -> float:
+        """How many half widths the mean lies above zero: beyond 1, zero is outside.
+
+        >>> Interval(2.0, 1.0, 3.0).margin, Interval(-1.0, -math.inf, math.inf).margin
+        (2.0, -0.0)
+        """
+        half = max(self.mean - self.low, self.high - self.mean)
+        return self.mean / half if half else math.copysign(math.inf, self.mean)
+
 
 @dataclass(frozen=True)
 class Gain:
@@ -42,11 +52,14 @@ class Gain:
         what: is compared with what.
         values: by seed; none where one of the two was not run.
         kind: "ratio" for logarithms of ratios.
+        bounds: for how many seeds the value is only what it must at least be, as one of the two
+            never arrived.
     """
 
     what: str
     values: tuple[float, ...]
     kind: Literal["difference", "ratio"] = "difference"
+    bounds: int = 0
 
     def interval(self, error: float) -> Interval:
         return interval(self.values, error)
@@ -57,6 +70,8 @@ class Gain:
         Example:
             >>> Gain("a against b", (0.7, 0.69, 0.68, 0.7, 0.69), "ratio").text(0.05)
             'a against b × 2 [1.98, 2.02]'
+            >>> Gain("a against b", (0.7, 0.69, 0.68, 0.7, 0.69), "ratio", bounds=2).text(0.05)
+            'a against b × 2 [1.98, 2.02] (bounds in 2 of 5 seeds)'
             >>> Gain("a against b", (0.0,) * 5, "ratio").text(0.05)
             'a against b: no seed tells them apart'
         """
@@ -67,8 +82,12 @@ class Gain:
         found, ratio = self.interval(error), self.kind == "ratio"
         numbers = found.mean, found.low, found.high
         mean, low, high = map(math.exp, numbers) if ratio else numbers
-        effect = f"{self.what} × {mean:.3g}" if ratio else f"{self.what} {mean:+.3g}"
-        return f"{effect} [{low:.3g}, {high:.3g}]" if math.isfinite(found.high) else effect
+        effect = f"× {mean:.3g}" if ratio else f"{mean:+.3g}"
+        if math.isfinite(found.high):
+            effect += f" [{low:.3g}, {high:.3g}]"
+        if self.bounds:
+            effect += f" (bounds in {self.bounds} of {len(self.values)} seeds)"
+        return f"{self.what} {effect}"
 
 
 def interval(values: Sequence[float], error: float) -> Interval:
@@ -88,6 +107,11 @@ def interval(values: Sequence[float], error: float) -> Interval:
         >>> interval([1.0] * 5, 0.05), interval([1.0] * 10, 0.05).low
         (Interval(mean=1.0, low=-inf, high=inf), 1.0)
     """
+    return _interval(tuple(sorted(values)), error)  # the order of the seeds says nothing
+
+
+@lru_cache(maxsize=1024)  # a verdict asks for the same one three times
+def _interval(values: tuple[float, ...], error: float) -> Interval:
     found = np.asarray(values, float)
     n, mean = len(found), float(found.mean()) if len(found) else math.nan
     if n < 2 or not np.isfinite(found).all():
@@ -114,8 +138,9 @@ def _quantiles(n: int, error: float) -> tuple[float, float]:
 
 @cache
 def _resamples(n: int) -> NDArray[np.int64]:
-    """The same for all: a verdict must not depend on luck."""
-    return np.random.default_rng(0).integers(n, size=(_RESAMPLES, n))
+    """The same for all, and each with its mirror image: neither luck nor a sign must decide."""
+    half = np.random.default_rng(0).integers(n, size=(_RESAMPLES // 2, n))
+    return np.concatenate([half, n - 1 - half])
 
 
 def decide(gains: Sequence[Gain], error: float) -> Verdict:
@@ -137,3 +162,23 @@ def decide(gains: Sequence[Gain], error: float) -> Verdict:
     if any(gain.interval(error / len(gains)).high < 0 for gain in gains):
         return Verdict.CONTRADICTED
     return Verdict.UNDECIDED
+
+
+def weakest(gains: Sequence[Gain], error: float) -> str:
+    """What the verdict hangs on: the comparison that says least for the claim, or most against it.
+
+    With the interval that decided: a contradiction's has the error divided by their number.
+
+    Example:
+        >>> ahead, level = (1.0, 1.1, 0.9, 1.0, 1.2), (2.0, -2.0, 1.0, -1.5, 0.5)
+        >>> weakest([Gain("a − b", ahead), Gain("a − c", level), Gain("a − d", ())], 0.05)
+        'a − c +0 [-2.11, 2.11]; weakest of 3, 1 not run'
+    """
+    run = [gain for gain in gains if gain.values]
+    if not run:
+        return "not run"
+    if decide(gains, error) is Verdict.CONTRADICTED:
+        error /= len(gains)
+    found = min(run, key=lambda gain: gain.interval(error).margin).text(error)
+    left = f", {len(gains) - len(run)} not run" if len(run) < len(gains) else ""
+    return f"{found}; weakest of {len(gains)}{left}" if len(gains) > 1 else found

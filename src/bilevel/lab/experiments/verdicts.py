@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from bilevel.lab.experiments.rule import ERROR, Gain, decide
+from bilevel.lab.experiments.rule import ERROR, Gain, decide, weakest
 
 if TYPE_CHECKING:  # the help of `bilevel reproduce` needs the figures' names alone
     from bilevel.lab.curves import Curves
@@ -95,6 +95,7 @@ class Figure:
                 "; ".join(gain.text(error) for gain in finding.gains),
                 finding.numbers,
                 seeds,
+                weakest(finding.gains, error),
             )
             for claim, name, finding in judged
         ]
@@ -111,6 +112,7 @@ class Row:
         effect: each comparison with its interval.
         numbers: what else was measured.
         seeds: how many.
+        weakest: the comparison that the verdict hangs on, in short.
     """
 
     claim: str
@@ -119,6 +121,7 @@ class Row:
     effect: str
     numbers: str
     seeds: int
+    weakest: str = ""
 
 
 def to_json(rows: Iterable[Row]) -> str:
@@ -130,7 +133,13 @@ def to_markdown(figure: Figure, rows: Iterable[Row], command: str) -> str:
     head = f"# {figure.title}\n\n{figure.source}. Made by `{command}`.\n"
     sections = (
         f"\n## {row.claim}: {row.verdict}\n\n{row.experiment}, {row.seeds} seeds. Gains (above 0, "
-        f"or × above 1, where the claim is right): {row.effect}.\n\n{row.numbers}.\n"
+        f"or × above 1, where the claim is right):\n\n{bullets(row.effect)}\n"
+        f"{bullets(row.numbers)}"
         for row in rows
     )
     return head + "".join(sections)
+
+
+def bullets(text: str) -> str:
+    """What is joined by semicolons, as a list."""
+    return "".join(f"- {part}\n" for part in text.split("; "))
