@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from bilevel.cli.commands import reproduce as commands
 from bilevel.cli.main import main
 from bilevel.lab import figures
+from bilevel.lab.design import job
 from bilevel.lab.experiments import archive
 from bilevel.lab.experiments import experiment as files
 from bilevel.lab.experiments.experiment import load
 from bilevel.lab.experiments.judges import Fastest, GainFalls
-from bilevel.lab.experiments.verdicts import Figure
+from bilevel.lab.experiments.verdicts import Figure, Row
 
 from .small_experiments import tiny_toml
 
@@ -73,6 +75,7 @@ def test_a_budget_in_seconds_takes_the_place_of_steps(run: Run, tmp_path: Path) 
         (("sweep", "good.toml"), "no [sweep.LABEL] table"),
         (("reproduce", "figure-9"), "there are figure-2, figure-3, figure-4"),
         (("reproduce", "figure-2", "--only", "fc"), "no experiment 'fc': choose one of fc100"),
+        (("reproduce", "all", "--only", "fc100"), "no experiment 'fc100': choose one of fc100-t20"),
         (("reproduce", "figure-2", "--without", "mml"), "no algorithm 'mml' to leave out"),
     ],
 )
@@ -143,6 +146,32 @@ def test_reproduce_prints_and_stores_a_verdict_for_each_claim(
     assert {"commit", "changed", "processor", "load_before", "command"} <= set(about)
     page = (tmp_path / "out/verdicts.md").read_text()
     assert "bilevel reproduce figure-0 --seeds 2 -o out" in page
+
+
+def test_data_that_cannot_be_loaded_are_told_before_any_run_and_all_goes_on_with_the_rest(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here.toml").write_text(tiny_toml(name="here"))
+    (tmp_path / "away.toml").write_text(tiny_toml(name="away", data="mini-imagenet"))
+    claims = {"stocBiO is fast": Fastest("stoc", ("test_loss",))}
+    whole = Figure("Whole", "A paper", ("here", "away"), claims)
+    monkeypatch.setattr(files, "PAPER", tmp_path)
+    monkeypatch.setattr(figures, "find_figure", lambda name: whole)
+    shown = run("reproduce", "figure-2", "-o", "out")
+    assert shown.code == 2
+    assert "'mini-imagenet' holds images by class" in shown.err
+    assert not list(tmp_path.rglob("metrics.jsonl"))
+    monkeypatch.setattr(commands, "figure_names", lambda: ["figure-2", "figure-3"])
+    monkeypatch.setattr(job, "measure", lambda *given: {"studies": {}})
+    monkeypatch.setattr(job, "judge", lambda raw: [Row("a design", "", "undecided", "", "", 10)])
+    parts = {"figure-2": whole, "figure-3": replace(whole, experiments=("here",))}
+    monkeypatch.setattr(figures, "find_figure", parts.__getitem__)
+    shown = run("reproduce", "all", "--seeds", "1", "-o", "out")
+    assert shown.code == 2
+    assert "figure-2 was not run" in shown.err
+    assert shown.out.count("stocBiO is fast") == 1
+    assert "a design" in shown.out
+    assert (tmp_path / "out/figure-3/verdicts.md").exists()
 
 
 def test_a_dry_run_lists_what_is_left_and_writes_nothing(run: Run, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def reproduce(
     names = [*figure_names(), _DESIGN] if figure == _ALL else [figure]
     for name in names:
         if name != _DESIGN:
-            find_figure(name).title  # noqa: B018 - a wrong name is told before any work
+            scale.applied(find_figure(name))  # what cannot be is told before any work
     places = {name: _place(name, figure, quick, output) for name in names}
     if dry_run:
         _tell_plan(places, scale)
@@ -114,14 +114,27 @@ def reproduce(
     keep_freed_memory()
     folders = ", ".join(map(str, places.values()))
     kept = f" before the verdicts: the runs in {folders} are kept; to go on: {typed()}"
+    rows: dict[str, list[Row]] = {}
+    failed: dict[str, UserError] = {}
     with told_if_interrupted(kept), graceful(), RunsBar() as bar:
-        rows = {name: _judged(name, place, typed(), scale, bar) for name, place in places.items()}
+        for name, place in places.items():
+            try:
+                rows[name] = _judged(name, place, typed(), scale, bar)
+            except UserError as error:  # such as data that only a person can get
+                failed[name] = error
+                if figure != _ALL:
+                    raise
     if json:
         print_json({name: [vars(row) for row in found] for name, found in rows.items()})
-        return
-    for name, found in rows.items():
-        _tell(found)
-        typer.echo(f"results: {places[name]}")
+    else:
+        for name, found in rows.items():
+            _tell(found)
+            where = places[name] if name == _DESIGN else places[name] / "verdicts.md"
+            typer.echo(f"every comparison: {where}")
+        if quick:
+            typer.echo("a first look: the protocol asks for longer runs before a claim is decided")
+    if failed:
+        raise UserError("; ".join(f"{name} was not run: {error}" for name, error in failed.items()))
 
 
 def _place(name: str, asked: str, quick: bool, output: Path | None) -> Path:
@@ -168,4 +181,4 @@ def _tell(rows: Sequence[Row]) -> None:
     colours = {"confirmed": "green", "undecided": "yellow", "contradicted": "red"}
     for row in rows:
         console.print(Text(row.verdict, f"bold {colours[row.verdict]}"), Text(row.claim))
-        console.print(Text(f"  {row.experiment}, {row.seeds} seeds: {row.effect}"))
+        console.print(Text(f"  {row.experiment}, {row.seeds} seeds: {row.weakest}"))

@@ -70,8 +70,13 @@ def reproduce(
 
     Returns:
         The verdicts.
+
+    Raises:
+        UserError: an experiment's data are not there; nothing has been run then.
     """
     experiments = scale.applied(figure)
+    for experiment in experiments:
+        experiment.task().load(experiment.data)  # what is missing is told before any work
     for experiment in experiments:
         run_experiment(experiment, folder / experiment.name, command, notify)
     packed = pack(experiments, folder)
