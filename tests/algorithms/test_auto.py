@@ -182,9 +182,12 @@ def test_stocbio_takes_steps_that_fit_the_curvature(steepness):
         inner_data=rows,
     )
     result = bilevel.minimize(problem, StocBiO(), steps=60)
-    assert result.status == "step_limit"
-    assert float((result.x - 3).abs().max()) < 0.1
-    assert float(result.y.abs().max()) < 0.5
+    # With fewer rows than a batch has there is no noise: it goes on until rounding.
+    assert result.status == "stalled"
+    assert "the hypergradient's norm fell from" in result.message
+    assert "solve ended with" not in result.message
+    torch.testing.assert_close(result.x, torch.full((4,), 3.0).double())
+    torch.testing.assert_close(result.y, rows.mean(0))
     parts, oracle = StocBiO().parts(60), make(problem)
     assert parts.inner.lr == parts.hypergradient.solver.lr
     x, y, streams = result.state.x, result.state.y, oracle.streams(60)

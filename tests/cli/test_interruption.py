@@ -20,7 +20,7 @@ from bilevel.lab.experiments.verdicts import Figure
 from bilevel.lab.run_folder import Folder
 
 from ..apps.cleaning.dirty_tables import dirty
-from ..apps.few_shot.few_shot_pictures import SMALL, put_images
+from ..apps.few_shot.few_shot_pictures import put_images, small
 from ..lab.experiments.small_experiments import tiny_toml
 from .signalled import begin
 
@@ -104,9 +104,9 @@ def test_an_interrupted_training_keeps_its_last_step_and_goes_on(
     number: int, code: int, tmp_path: Path
 ) -> None:
     put_images(tmp_path / "data")
-    train = ("few-shot", "train", *SMALL, "--validate-every", "10", "--steps")
+    train = ("few-shot", "train", *small("--validate-every", "10", "--output"))
     last = tmp_path / "run/last.pt"
-    shown = begin(tmp_path, *train, "100000").send(number, last.exists)
+    shown = begin(tmp_path, *train, "run", "--steps", "100000").send(number, last.exists)
     assert shown.code == code, shown.err
     step = load(last).step
     assert f"stopped after step {step:,}, which is kept in run/last.pt" in shown.err
@@ -117,8 +117,8 @@ def test_an_interrupted_training_keeps_its_last_step_and_goes_on(
         return  # what follows is the same
     more = str(step - step % 10 + 12)
     others = (
-        begin(tmp_path, *train, more),
-        begin(tmp_path, *train, more, "--output", "whole"),
+        begin(tmp_path, *train, "run", "--steps", more),
+        begin(tmp_path, *train, "whole", "--steps", more),
     )
     assert [process.end().code for process in others] == [0, 0]
     assert torch.equal(load(last).x, load(tmp_path / "whole/last.pt").x)

@@ -13,6 +13,7 @@ from bilevel.runs.history import HistoryRecord
 
 EARLY = 10  # steps whose norms count as usual
 GROWN = 1e6  # growth by this factor is divergence, or an unbounded descent
+_SHRUNK = 1e-8  # a hypergradient that fell this far has nothing left to lose but rounding
 
 
 class Status(StrEnum):
@@ -71,6 +72,10 @@ _AT_REST = (
     "After {steps} steps the estimated hypergradient is exactly zero, so x does not move. This has "
     "not been verified: give tol= for that."
 )
+_SETTLED = (
+    "After {steps} steps no lower point is found: the hypergradient's norm fell from {first} to "
+    "{norm}. This has not been verified: give tol= for that."
+)
 _FALLS_ON = (
     "Φ falls ever faster, and may have no minimum: add a penalty on x to the outer loss, or bound "
     "x by bilevel.updates.Projected."
@@ -101,16 +106,20 @@ def describe(
     status: Status, history: Sequence[HistoryRecord], steps: int, tol: float | None, note: str = ""
 ) -> str:
     """The message of a result: what happened, and what to try."""
-    size = f"{history[-1].hypergradient_norm:.3g}" if history else "not known yet"
-    asked = None if tol is None else f"{tol:.3g}"
-    rests = status is Status.STALLED and size == "0" and tol is None
-    sentence = (_AT_REST if rests else _WHAT[status]).format(norm=size, tol=asked, steps=steps)
+    norms = [record.hypergradient_norm for record in history]
+    size, first = (f"{norms[k]:.3g}" if norms else "not known yet" for k in (-1, 0))
+    asked, sentence = None if tol is None else f"{tol:.3g}", _WHAT[status]
+    settled = False
+    if status is Status.STALLED and tol is None and norms:
+        settled = norms[-1] <= _SHRUNK * max(norms[:EARLY])
+        sentence = _AT_REST if size == "0" else _SETTLED if settled else sentence
+    sentence = sentence.format(norm=size, first=first, tol=asked, steps=steps)
     # Counted over the run: one sentence per kind, not one per step.
     problems = Counter(
         (name.removesuffix("_status"), what)
         for record in history
         for name, what in record.report.items()
-        if name.endswith("_status") and what in ADVICE
+        if name.endswith("_status") and what in ADVICE and not (settled and what == "stalled")
     )
     notes = [
         f"In {count} of {len(history)} steps the {part} solve ended with {what!r}: {ADVICE[what]}."

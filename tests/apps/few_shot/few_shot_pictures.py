@@ -40,9 +40,9 @@ SMALL = (
 )
 
 
-def small(*options: str) -> tuple[str, ...]:
+def small(*options: str, of: tuple[str, ...] = SMALL) -> tuple[str, ...]:
     """The small settings, of which options may replace some."""
-    pairs = zip(SMALL[::2], SMALL[1::2], strict=True)
+    pairs = zip(of[::2], of[1::2], strict=True)
     return (*(word for pair in pairs if pair[0] not in options for word in pair), *options)
 
 
@@ -178,7 +178,8 @@ def untrained(
 
 
 def adapt(few_shot: Command, *options: str) -> Shown:
-    return few_shot("adapt", "model.pt", "--support", "support", "--query", "query", *options)
+    folders = ("--support", "support", "--query", "query")
+    return few_shot("adapt", "model.pt", *small(*options, of=folders))
 
 
 def adapted(few_shot: Command, *options: str) -> Shown:

@@ -14,7 +14,7 @@ from bilevel.apps.few_shot.checkpoint import load
 from bilevel.durable.store import Store
 from bilevel.lab.run_folder import Folder
 
-from ...apps.few_shot.few_shot_pictures import SMALL, put_images
+from ...apps.few_shot.few_shot_pictures import put_images, small
 from ...cli.signalled import begin
 from ...lab.experiments.small_experiments import tiny_toml
 from ...truth import forked
@@ -38,9 +38,9 @@ def test_killed_commands_go_on_and_find_the_same(tmp_path: Path) -> None:
     put_images(tmp_path / "data")
     budget = {"steps": 100, "evaluations": 20}
     (tmp_path / "tiny.toml").write_text(tiny_toml(budget=budget, seeds=[0]))
-    train = ("few-shot", "train", *SMALL, "--steps", "40")
+    train = ("few-shot", "train", *small("--steps", "40", "--output"))
     for command, reached in (
-        ((*train, "--output"), "few-shot-1/last.pt"),
+        (train, "few-shot-1/last.pt"),
         (("run", "tiny.toml", "--output"), "run-1/runs/stoc/seed-0/checkpoint/step-*5*.pt"),
     ):
         broken, whole = f"{command[0]}-1", f"{command[0]}-2"
