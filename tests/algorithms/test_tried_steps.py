@@ -1,12 +1,16 @@
 """A tried step is taken only where Φ is known to be lower."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 import torch
 
 import bilevel
+from bilevel.algorithms.contract import Solve, State
 from bilevel.algorithms.tried_steps import Course, Evaluation, TriedSteps
+from bilevel.oracles import make
+from bilevel.oracles.views import View
+from bilevel.problem.examples import halves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,3 +53,48 @@ def test_a_penalty_that_falls_without_end_in_single_precision_is_followed_to_a_w
     result = bilevel.minimize(problem)
     best = torch.linalg.lstsq(rows[0], rows[1]).solution
     torch.testing.assert_close(result.y, best, rtol=1e-4, atol=1e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen(_Told):
+    """Φ = x², known exactly wherever it is evaluated."""
+
+    seen: list = field(default_factory=list)
+
+    def evaluate(self, oracle, stand, wanted, streams):
+        self.seen.append(float(stand.x))
+        x = stand.x.clone()
+        solves = (Solve("inner", "converged", 1, 0.0),)
+        return Evaluation(x, stand.y, stand.v, 2 * x, float(x) ** 2, 0.0, solves)
+
+
+def _kept(value: float, slack: float) -> State:
+    """A state at x = 1 that takes Φ there to be `value`, to within `slack`."""
+    one, none = torch.ones(1), torch.zeros(0, 1)
+    points = {"x": one, "y": one, "v": one, "h": 2 * one}
+    sizes = {"value": value, "slack": slack, "fresh": 0.5}
+    return State(3, points, {"x": {"s": none, "z": none}, "v": {}}, measured=sizes)
+
+
+def test_where_phi_was_taken_for_too_low_it_is_looked_at_again():
+    """Else no length lowers Φ, and all of them are tried before anything else is."""
+    method, view = _Seen(), View.of(make(halves()))
+    after, report = method.step(view, _kept(value=0.1, slack=0.1))
+    assert not report.stuck
+    assert "h" not in after.points
+    tried = len(method.seen)
+    assert tried <= 3
+    last, _ = method.step(view, after)
+    assert method.seen[tried] == 1.0
+    assert 0 < float(last.x) < 1
+    assert last.measured["value"] < 1.0
+    assert "looked" not in last.measured
+
+
+def test_a_second_look_at_the_same_point_is_not_taken():
+    """What was just evaluated is not at fault: the pairs go, then tolerances are tightened."""
+    method, view = _Seen(), View.of(make(halves()))
+    state = _kept(value=0.1, slack=0.0)
+    state.measured["looked"] = 1.0
+    after, _ = method.step(view, state)
+    assert after.measured["tighter"] < 1

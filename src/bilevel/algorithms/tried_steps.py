@@ -149,6 +149,7 @@ class TriedSteps(Algorithm):
             if float(there.h @ d) < 0.9 * slope:
                 pairs = {name: kept[:0] for name, kept in pairs.items()}
         sizes["longest"] = length if cut else max(length, sizes.get("longest", 0.0))
+        sizes.pop("looked", None)
         memory = max(_FEWEST, min(_MOST, _ENTRIES // len(s)))
         last = {name: kept[-memory:] for name, kept in pairs.items()}
         return _state(state.step + 1, there, last, sizes), Report(here.h, size, there.solves)
@@ -168,11 +169,16 @@ class TriedSteps(Algorithm):
     def begin_again(
         self, state: State, here: Evaluation, sizes: dict[str, float], length: float
     ) -> tuple[State, Report]:
-        """After a step for which no length was found: the model of Φ, or the solves, are at fault.
+        """After a step for which no length was found: Φ, its model, or the solves are at fault.
 
-        First without the pairs, then with tighter solves, twice; then there is nothing left to try.
+        Φ is looked at again; then without the pairs, then with tighter solves, twice; then there is
+        nothing left to try.
         """
         pairs = pairs_of(state)
+        if "h" in state.points and "looked" not in sizes:
+            sizes["looked"] = 1.0
+            after = _without_h(_state(state.step + 1, here, pairs, sizes))
+            return after, Report(here.h, norm(here.h), here.solves)
         none = {name: kept[:0] for name, kept in pairs.items()}
         sizes["fresh"] = 1e-3 * length
         if not len(pairs["s"]):
@@ -180,9 +186,7 @@ class TriedSteps(Algorithm):
         after = _state(state.step + 1, here, none, sizes)
         stuck = state.measured.get("tighter", 1.0) <= _TIGHTEST and not len(pairs["s"])
         if not len(pairs["s"]) and not stuck:
-            # Without "h" the next step evaluates this point again, with tighter solves.
-            again = {name: point for name, point in after.points.items() if name != "h"}
-            after = replace(after, points=again)
+            after = _without_h(after)
         return after, Report(here.h, norm(here.h), here.solves, stuck=stuck)
 
     def here(self, oracle: Oracle, state: State, streams: Streams) -> Evaluation:
@@ -206,13 +210,18 @@ class TriedSteps(Algorithm):
         d, slope, t, share = course
         eps = float(torch.finfo(here.x.dtype).eps)
         first = t
+        rounding = 20 * eps * abs(here.value)
         for _ in range(_CUTS):
             wanted = -t * slope
+            # Φ here, kept from an earlier step, is not known well enough for so short a step.
+            if not here.solves and "looked" not in sizes and here.slack > max(wanted / 2, rounding):
+                sizes["longest"] = sizes["fresh"] = t * float(d.abs().max())
+                break
             # What was learned at a rejected point may be far from what holds here.
             stand = Stand(here.x.add(d, alpha=t), here.y, here.v, here.memory, sizes)
             there = self.evaluate(oracle, stand, wanted, streams)
             # A rise of this much may be rounding, or an error of the value that we compare with.
-            noise = 20 * eps * abs(here.value) + SLACK * min(here.slack, wanted)
+            noise = rounding + SLACK * min(here.slack, wanted)
             if not there.is_finite or there.slack > max(wanted / 2, noise):
                 t *= 0.05  # Φ is not known there
             else:
@@ -255,6 +264,12 @@ def _state(
     points = {"x": at.x, "y": at.y, "v": at.v, "h": at.h}
     measured = {**sizes, "value": at.value, "slack": at.slack}
     return State(step, points, {"x": dict(pairs), "v": dict(at.memory)}, measured=measured)
+
+
+def _without_h(state: State) -> State:
+    """The same, whose next step evaluates the point again."""
+    points = {name: point for name, point in state.points.items() if name != "h"}
+    return replace(state, points=points)
 
 
 def _direction(s: Tensor, z: Tensor, h: Tensor) -> tuple[Tensor, float]:
