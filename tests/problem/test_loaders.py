@@ -123,6 +123,32 @@ def test_the_sampler_inside_a_batch_sampler_is_seeded_and_left_alone_too() -> No
     assert torch.equal(generator.get_state(), state)
 
 
+class OwnDraws(Dataset[Any]):
+    """Augmented by generators that the Dataset holds."""
+
+    def __init__(self) -> None:
+        self.first, self.second = np.random.default_rng(0), random.Random(0)
+        self.third = torch.Generator().manual_seed(0)
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, row: int) -> Tensor:
+        third = torch.rand((), generator=self.third).double()
+        return row + self.first.random() / 3 + self.second.random() / 3 + third / 3
+
+
+def test_generators_of_a_dataset_are_seeded_for_each_row_and_left_alone() -> None:
+    data = OwnDraws()
+    alone = first(DataLoader(data, 4, shuffle=True), 6)
+    workers = first(DataLoader(data, 4, shuffle=True, num_workers=1), 4, start=2)
+    for one, other in zip(alone[2:], workers, strict=True):
+        torch.testing.assert_close(one.data, other.data, rtol=0, atol=0)
+    other_epoch = first(DataLoader(data, 10), 2)
+    assert not torch.equal(other_epoch[0].data, other_epoch[1].data)
+    assert torch.equal(data[3], OwnDraws()[3])
+
+
 def test_reading_leaves_the_global_generators_alone() -> None:
     before = global_states()
     for data in (loader(), loader(1), DataLoader(Counting(), batch_size=2), words):

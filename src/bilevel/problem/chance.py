@@ -1,10 +1,15 @@
-"""The global generators that the user's code draws from, seeded while it runs."""
+"""The generators that the user's code draws from, seeded while it runs.
+
+They are the global ones, and those that the code holds, such as a `torch.Generator` in a closure or
+`numpy.random.default_rng(0)` in a Dataset.
+"""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -40,6 +45,25 @@ class _Generator(NamedTuple):
     put: Callable[[Any], Any]
 
 
+Held = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
+
+
+def _own(held: Any) -> _Generator:
+    """One that the user's code holds."""
+    if isinstance(held, torch.Generator):
+        return _Generator(held.get_state, held.manual_seed, held.set_state)
+    if isinstance(held, random.Random):
+        return _Generator(held.getstate, held.seed, held.setstate)
+    if isinstance(held, np.random.RandomState):
+        return _Generator(held.get_state, held.seed, held.set_state)
+    bits = held.bit_generator
+
+    def put(state: Any) -> None:
+        bits.state = state
+
+    return _Generator(lambda: bits.state, lambda seed: put(type(bits)(seed).state), put)
+
+
 def _generators(device: torch.device) -> dict[str, _Generator]:
     cpu = torch.default_generator
     found = {
@@ -54,15 +78,25 @@ def _generators(device: torch.device) -> dict[str, _Generator]:
 
 
 class Chance:
-    """The global generators that the losses draw from; most draw from none.
+    """The generators that the losses draw from; most draw from none.
 
     Args:
         device: of the variables.
-        names: the generators, if they are known.
+        held: generators that the user's code holds, besides the global ones.
+        names: those that are drawn from, if they are known; those held are numbered.
     """
 
-    def __init__(self, device: torch.device, names: Collection[str] = ()) -> None:
-        self._all, self.names = _generators(device), set(names)
+    def __init__(
+        self, device: torch.device, held: Sequence[Held] = (), names: Collection[str] = ()
+    ) -> None:
+        own = {f"a generator of their own ({i})": _own(g) for i, g in enumerate(held, 1)}
+        self._all, self.names = {**_generators(device), **own}, set(names)
+
+    def every(self) -> Chance:
+        """All generators, whether they are drawn from or not."""
+        other = copy.copy(self)
+        other.names = set(self._all)
+        return other
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -74,19 +108,28 @@ class Chance:
     @contextmanager
     def seeded(self, number: int) -> Iterator[None]:
         """Seed the generators with this number inside the block, and restore them at its end."""
-        mine = [self._all[name] for name in sorted(self.names)]
+        mine = self._mine()
         states = [generator.get() for generator in mine]
-        for generator in mine:
-            generator.seed(number)
         try:
+            self.seed(number)
             yield
         finally:
             for generator, state in zip(mine, states, strict=True):
                 generator.put(state)
+
+    def seed(self, number: int) -> None:
+        """Seed again, inside such a block: to restore numpy's takes longer than a row may."""
+        for generator in self._mine():
+            generator.seed(number)
+
+    def _mine(self) -> list[_Generator]:
+        return [self._all[name] for name in sorted(self.names)]
 
 
 def _words(state: Any) -> Any:
     """A generator's state as something that can be compared."""
     if isinstance(state, Tensor | np.ndarray):
         return state.tolist()
+    if isinstance(state, dict):
+        return {name: _words(part) for name, part in state.items()}
     return tuple(map(_words, state)) if isinstance(state, tuple) else state

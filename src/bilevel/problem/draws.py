@@ -45,7 +45,7 @@ class Draw:
         if data.is_fixed:
             return data.batch(self.rows)
         # With a seed of its own: the loss must draw the same whether or not the rows are read.
-        with chance.seeded(self.number ^ 1):
+        with chance.every().seeded(self.number ^ 1):
             batch = data.batch(self.rows)
         if self.rows is not None or chance.names:  # all rows, D times, could fill memory
             self._batch = batch

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from types import ModuleType
@@ -13,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bilevel.problem.chance import lent
+from bilevel.problem.chance import Held, lent
 from bilevel.problem.identity.held import parts_of
 
 _MOST = 2000  # values to visit: losses may lead to everything in a program
+_GLOBAL = torch.default_generator, random.seed.__self__  # type: ignore[attr-defined]
 _LEAVES = Tensor | np.ndarray | str | bytes | int | float | complex | ModuleType | None
 
 
@@ -54,13 +56,24 @@ def _forked(device: torch.device, seed: int) -> Iterator[None]:
 
 def modules_of(*losses: Callable[..., Any]) -> list[nn.Module]:
     """The modules that the losses are, close over or name, also inside objects and containers."""
-    seen, ahead = dict[int, Any](), deque[Any](losses)  # the nearest first
+    return [v for v in _reached(losses, inside_modules=False) if isinstance(v, nn.Module)]
+
+
+def generators_of(*holders: Any) -> list[Held]:
+    """The random generators that losses, modules or Datasets hold, besides the global ones."""
+    found = [v for v in _reached(holders, inside_modules=True) if isinstance(v, Held)]
+    return [generator for generator in found if not any(generator is g for g in _GLOBAL)]
+
+
+def _reached(values: Sequence[Any], inside_modules: bool) -> list[Any]:
+    """What the values hold, themselves included."""
+    seen, ahead = dict[int, Any](), deque[Any](values)  # the nearest first
     while ahead and len(seen) < _MOST:
         value = ahead.popleft()
         if isinstance(value, _LEAVES) or id(value) in seen:
             continue
         seen[id(value)] = value
-        if not isinstance(value, nn.Module):
+        if not isinstance(value, Held if inside_modules else Held | nn.Module):
             with suppress(Exception):  # classes may do anything on attribute access
                 ahead.extend(part for _, part in islice(parts_of(value), _MOST))
-    return [value for value in seen.values() if isinstance(value, nn.Module)]
+    return [*seen.values()]

@@ -11,20 +11,16 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from bilevel.errors import UserError
-from bilevel.problem.chance import Chance, key, lent
+from bilevel.problem.chance import Chance, key
+from bilevel.problem.isolation import generators_of
 from bilevel.problem.sources import Batch, Rows, Source, as_source
-
-_FAST = ("torch", "random")  # generators that are cheap to seed
-_ALL = ("torch", "random", "numpy")
-_TRIED = 4  # rows that are read to see whether they use numpy's generator
 
 
 def as_data(name: str, data: Any) -> Source:
@@ -86,7 +82,7 @@ class NumberedStream(Stream):
 
     def __init__(self, name: str, loader: DataLoader[Any]) -> None:
         super().__init__(name, [loader.dataset, loader.batch_size, loader.collate_fn])
-        self._loader, self._names = loader, _drawn_from(loader.dataset)
+        self._loader = loader
         self._reader: tuple[tuple[int, int], Iterator[Any]] | None = None
 
     def read(self, number: int, seed: int) -> Batch:
@@ -101,7 +97,7 @@ class NumberedStream(Stream):
         given = self._loader
         return iter(
             DataLoader(
-                _Keyed(given.dataset, seed, self._names),
+                _Keyed(given.dataset, seed),
                 # Not a method of this object: for a reader that is collected in a cycle, torch
                 # waits five seconds for each worker.
                 batch_sampler=_Endless(partial(_order, given), number, seed),
@@ -120,15 +116,8 @@ def _workers(given: DataLoader[Any], number: int) -> dict[str, Any]:
 
 def _order(given: DataLoader[Any], epoch: int, seed: int) -> list[list[Any]]:
     """The rows of an epoch's batches, as the loader's own sampler gives them."""
-    number, samplers = key(seed, "epoch", epoch), (given.sampler, given.batch_sampler)
     # A batch sampler of the user's has its own sampler inside: the loader's is not asked.
-    every = [part for s in samplers for part in (s, getattr(s, "sampler", None))]
-    found = {getattr(part, "generator", None) for part in every}
-    own = [generator for generator in found if isinstance(generator, torch.Generator)]
-    with ExitStack() as stack:
-        stack.enter_context(_everything().seeded(number))
-        for generator in own:
-            stack.enter_context(lent(generator, number))
+    with _chance_of(given.sampler, given.batch_sampler).seeded(key(seed, "epoch", epoch)):
         if given.batch_sampler is None:
             return [[row] for row in given.sampler]
         return [list(rows) for rows in given.batch_sampler]
@@ -144,7 +133,7 @@ class ReadStream(Stream):
 
     def __init__(self, name: str, made_of: Any, begin: Callable[[int, int], Iterator[Any]]) -> None:
         super().__init__(name, made_of)
-        self._begin = begin
+        self._begin, self._chance = begin, _chance_of(made_of)
         self._place, self._seed = 0, -1
         self._batches: Iterator[Any] = iter(())
 
@@ -153,7 +142,7 @@ class ReadStream(Stream):
             self._place, self._seed, self._batches = 0, seed, _batches(self.name, self._begin, seed)
         while True:
             # Earlier batches are read again: only so is this the batch that would have come.
-            with _everything().seeded(key(seed, "batch", self._place)):
+            with self._chance.seeded(key(seed, "batch", self._place)):
                 data = next(self._batches)
             self._place += 1
             if self._place > number:
@@ -196,12 +185,18 @@ def _of_loader(name: str, given: DataLoader[Any]) -> ReadStream:
 class _Keyed(Dataset[Any]):
     """A Dataset indexed by (epoch, row), which seeds the random draws of each row."""
 
-    def __init__(self, dataset: Any, seed: int, names: tuple[str, ...]) -> None:
-        self._dataset, self._seed, self._names = dataset, seed, names
+    def __init__(self, dataset: Any, seed: int) -> None:
+        self._dataset, self._seed = dataset, seed
+        self._chance: Chance | None = None  # made where rows are read: in a worker, if there are
 
-    def __getitem__(self, place: tuple[int, Any]) -> tuple[Any, Any]:
-        with _chance(self._names).seeded(key(self._seed, "row", *place)):
-            return place[1], self._dataset[place[1]]
+    def __getitems__(self, places: list[tuple[int, Any]]) -> list[tuple[Any, Any]]:
+        self._chance = self._chance or _chance_of(self._dataset)
+        with self._chance.seeded(0):
+            return [(place[1], self._row(self._chance, *place)) for place in places]
+
+    def _row(self, chance: Chance, epoch: int, row: Any) -> Any:
+        chance.seed(key(self._seed, "row", epoch, row))
+        return self._dataset[row]
 
 
 class _WithRows:
@@ -233,27 +228,12 @@ class _Endless(Iterable[list[tuple[int, Any]]]):
             epoch, ahead = epoch + 1, max(0, ahead - len(batches))
 
 
-def _drawn_from(dataset: Any) -> tuple[str, ...]:
-    """The generators to seed for each row; numpy's, which is slow to seed, only if it is used."""
-    chance = _everything()
-    with chance.seeded(0):
-        seen = Chance(torch.device("cpu"))
-        with seen.watched():
-            for row in range(min(_TRIED, len(dataset))):
-                dataset[row]
-    return _ALL if "numpy" in seen.names else _FAST
-
-
 def _is_empty(data: Any) -> bool:
     if isinstance(data, tuple | list | dict) and data:
         return all(map(_is_empty, data.values() if isinstance(data, dict) else data))
     return isinstance(data, torch.Tensor) and data.dim() > 0 and len(data) == 0
 
 
-@cache
-def _chance(names: tuple[str, ...]) -> Chance:
-    return Chance(torch.device("cpu"), names)
-
-
-def _everything() -> Chance:
-    return _chance(_ALL)
+def _chance_of(*holders: Any) -> Chance:
+    """The global generators, and those of the user's Dataset or sampler."""
+    return Chance(torch.device("cpu"), generators_of(*holders)).every()

@@ -74,7 +74,8 @@ class Losses:
         if data is not None and data.is_stream:
             batch = self.moment.next_batch(loss, data)
             return Draw(rows, self.moment.number(loss), self.moment.buffers, batch)
-        if not self.chance.names and not self.buffers:  # the usual case, often
+        if not (self.chance.names or self.buffers or not (data is None or data.is_fixed)):
+            # The usual case, often.
             return Draw(rows)
         return Draw(rows, self.moment.number(loss), self.moment.buffers)
 

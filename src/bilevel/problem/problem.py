@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from bilevel.arguments import instance, optional, positive_integer
 from bilevel.errors import UserError, quoted
-from bilevel.problem.chance import Chance
+from bilevel.problem.chance import Chance, Held
 from bilevel.problem.draws import Moment
-from bilevel.problem.isolation import modules_of
+from bilevel.problem.isolation import generators_of, modules_of
 from bilevel.problem.loaders import as_data
 from bilevel.problem.losses import Loss, LossError, Losses, leads_to
 from bilevel.problem.model import Model
@@ -128,10 +128,16 @@ class Problem(Losses):
         self.networks = Networks(modules) if modules else None
         self.buffers = {} if self.networks is None else self.networks.buffers
         self._modules = modules_of(outer, inner)
-        self.chance = Chance(self.device, ["torch"] * self.has_dropout())
+        self.chance = Chance(self.device, self._generators(), ["torch"] * self.has_dropout())
         self.moment = Moment(0, 0, self.buffers)
-        with _TRIAL, self.untouched(seed=0), self.chance.watched():
+        with _TRIAL, self.untouched(0), self.chance.every().seeded(0), self.chance.watched():
             self._try_losses()
+
+    def _generators(self) -> list[Held]:
+        """The random generators that the losses, the modules or the rows hold."""
+        data = [d for d in (self.outer_data, self.inner_data) if d is not None and not d.is_stream]
+        nets = [] if self.networks is None else self.networks.all()
+        return generators_of(self.outer, self.inner, *nets, *(d for d in data if not d.is_fixed))
 
     def buffers_now(self) -> Buffers:
         """As the calls so far have left them; of several processes, the mean."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 import hashlib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from importlib.util import resolve_name
 from types import CodeType
 from typing import Any
@@ -60,6 +61,7 @@ def constants_of(code: CodeType) -> list[Any]:
     return [constant for constant in found if not isinstance(constant, CodeType)]
 
 
+@lru_cache(maxsize=4096)  # a loop of the user's own asks at each of its steps
 def names_in(code: CodeType) -> tuple[set[str], set[str]]:
     """The global names that it reads; and all names, with attributes and words for `getattr`."""
     parts = list(_nested(code))
@@ -73,6 +75,7 @@ def names_in(code: CodeType) -> tuple[set[str], set[str]]:
     return read, texts.union(*(part.co_names for part in parts))
 
 
+@lru_cache(maxsize=4096)
 def imports_in(code: CodeType, package: str) -> list[str]:
     """The full names of the modules that it imports."""
     found, level = set[str](), 0

@@ -48,7 +48,7 @@ def identity_of_problem(problem: Problem) -> Identity:
         losses["y0 as a function"] = problem.start_of_y
     # The user's code may make the rows, with random numbers. One thread at a time: while a module
     # is called, other tensors stand in for its parameters.
-    with _ONE, problem.untouched(seed=0):
+    with _ONE, problem.untouched(seed=0), problem.chance.every().seeded(0):
         found |= words_of({"outer_data": problem.outer_data, "inner_data": problem.inner_data})
         before = words_of(losses)
         _call(problem)
