@@ -92,6 +92,32 @@ def test_argmin_of_a_loss_that_draws_has_one_draw_for_all_calls() -> None:
     assert not torch.equal(*found)
 
 
+def test_argmin_refuses_what_would_silently_get_no_gradient() -> None:
+    net = nn.Linear(2, 3).double()
+    rows = torch.ones(1, 2).double()
+    with pytest.raises(UserError, match=r"closes over a tensor of shape \(3, 2\) that requires"):
+        bilevel.argmin(lambda x, y: (y - net(rows)[0]).square().sum() + x @ y[:2], A[0], X0)
+    held = net(rows)[0].detach()
+    found = bilevel.argmin(lambda x, y: (y - held).square().sum(), A[0], X0)
+    torch.testing.assert_close(found, held)
+
+
+def test_argmin_says_when_there_is_no_minimum() -> None:
+    with pytest.warns(RuntimeWarning, match="argmin has not converged: .* after 100 steps"):
+        bilevel.argmin(lambda x, y: (x[0] * y).sum(), A[0], X0)
+    with pytest.raises(UserError, match="argmin found no minimum"):
+        bilevel.argmin(lambda x, y: -(x[0] * y**2).sum(), A[0], X0)
+    with pytest.raises(ValueError, match="the inner loss failed at x0, y0"):
+        bilevel.argmin(lambda y, x: x @ A @ x - y @ x, A[0], X0)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("transform", [torch.func.jacrev, torch.func.jacfwd, torch.func.hessian])
+def test_argmin_says_which_transforms_pass(transform: Any) -> None:
+    with pytest.raises(UserError, match=r"use torch\.autograd\.functional\.jacobian"):
+        transform(solution)(X0)
+
+
 def test_argmin_says_what_to_hand_over_inside_vmap() -> None:
     x, zero = X0.clone().requires_grad_(), torch.zeros(2, dtype=torch.float64)
 
@@ -158,10 +184,57 @@ def test_backward_fills_grad_with_the_implicit_gradient_of_a_network() -> None:
     assert all(p.grad is None for p in net.parameters())
 
 
-def test_backward_names_what_it_cannot_use() -> None:
-    plain = torch.ones(1)
-    with pytest.raises(ValueError, match="y must be a list of tensors that require a gradient"):
-        bilevel.backward(lambda: plain, lambda: plain, [nn.Parameter(plain)], [plain])
+def test_backward_takes_what_optimisers_take() -> None:
+    rows, x = torch.tensor([[1.0, 2.0], [0.0, 1.0]]), nn.Parameter(torch.tensor(0.5))
+    net = nn.Linear(2, 1)
+    for given in (net, net.parameters(), list(net.parameters()), dict(net.named_parameters())):
+        x.grad = None
+        bilevel.backward(
+            lambda: net(rows).square().sum(),
+            lambda: (
+                (net(rows) - x).square().sum() + sum(p.square().sum() for p in net.parameters())
+            ),
+            x,
+            given,
+            bilevel.AID(bilevel.linear.CG(3)),
+        )
+        assert x.grad is not None
+        # y = H⁻¹ 2A'1 x and so on: dH/dx by hand, with A the rows and a column of ones.
+        A = torch.cat([rows, torch.ones(2, 1)], 1)
+        values = torch.cat([net.weight.detach()[0], net.bias.detach()])
+        H = 2 * A.T @ A + 2 * torch.eye(3)
+        exact = torch.linalg.solve(H, 2 * A.T @ torch.ones(2)) @ (2 * A.T @ (A @ values))
+        torch.testing.assert_close(x.grad, exact, rtol=1e-4, atol=1e-6)
+
+
+def hooked() -> nn.Parameter:
+    found = nn.Parameter(torch.ones(1))
+    found.register_hook(lambda slope: slope.clamp(-1, 1))
+    return found
+
+
+LEAF = nn.Parameter(torch.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        ([LEAF], [torch.ones(1)], "y must be a list of tensors that require a gradient"),
+        ([2 * LEAF], [hooked()], r"x\[0\] is computed from other tensors: give those"),
+        ([LEAF], [hooked()], r"y\[0\] has a hook on its gradient"),
+        ([LEAF], [LEAF], "a tensor is in both x and y"),
+    ],
+)
+def test_backward_names_what_it_cannot_use(x: Any, y: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        bilevel.backward(lambda: y[0].sum(), lambda: y[0].square().sum(), x, y)
+
+
+def test_backward_asks_for_functions_not_for_their_values() -> None:
+    y = nn.Parameter(torch.ones(1))
+    value: Any = y.square().sum()
+    with pytest.raises(TypeError, match=r"inner_loss must be .* lambda: inner\("):
+        bilevel.backward(lambda: value, value, [LEAF], [y])
 
 
 def test_inference_mode_where_every_derivative_would_be_zero_is_refused() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bilevel.errors import UserError
 from bilevel.oracles.derivatives import Function, derivatives, vmap
 from bilevel.oracles.twice import refuse_wrong
 
@@ -31,7 +32,21 @@ def argmin(
     return found
 
 
-class _Argmin(Function):
+_INSTEAD = (
+    "{} cannot pass through bilevel.argmin: use torch.autograd.functional.jacobian or hessian, "
+    "torch.func.grad, or vmap"
+)
+
+
+class _Reverse(Function):
+    """Derivatives in reverse mode only."""
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise UserError(_INSTEAD.format("forward mode (torch.func.jvp, jacfwd, hessian)"))
+
+
+class _Argmin(_Reverse):
     @staticmethod
     def forward(inner: Any, minimise: Any, solve: Any, y0: Any, *x: Any) -> Any:
         return minimise(inner, y0.detach(), [part.detach() for part in x])
@@ -55,7 +70,7 @@ class _Argmin(Function):
         return _Argmin.apply(_rows(inner, in_dims), minimise, solve, y0, *x), 0  # type: ignore[no-untyped-call]
 
 
-class _Solve(Function):
+class _Solve(_Reverse):
     """v with ∇²y g(x, y) v = r."""
 
     @staticmethod
@@ -114,7 +129,10 @@ def _implicit(
 def _alias(tensor: Tensor) -> Tensor:
     """Another node for the same tensor: derivatives in it stop there, but its graph continues."""
     other = tensor.view_as(tensor)
-    return other if other.requires_grad else other.detach().requires_grad_()
+    try:
+        return other if other.requires_grad else other.detach().requires_grad_()
+    except RuntimeError as error:
+        raise UserError(_INSTEAD.format("torch.func.jacrev and a vectorised jacobian")) from error
 
 
 def _rows(inner: Loss, dims: Sequence[Any]) -> Loss:

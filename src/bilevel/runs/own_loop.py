@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from bilevel.arguments import instance
 from bilevel.errors import UserError
@@ -17,8 +20,8 @@ from bilevel.problem.closures import Closures, FixedLoss
 from bilevel.problem.problem import Problem
 from bilevel.problem.sampling import Streams
 from bilevel.problem.structure import Variables
-from bilevel.runs.once import estimate_at, solve_inner
-from bilevel.solvers.inner.base import InnerSolver
+from bilevel.runs.once import Inner, estimate_at, solve_inner
+from bilevel.solvers.inner.base import InnerSolver, InnerStatus
 from bilevel.solvers.inner.newton_cg import NewtonCG
 from bilevel.solvers.linear.base import Hessian, LinearSolver
 from bilevel.solvers.linear.cg import CG
@@ -28,8 +31,8 @@ from bilevel.solvers.measured import Measured
 def backward(
     outer_loss: Callable[[], Tensor],
     inner_loss: Callable[[], Tensor],
-    x: Sequence[Tensor],
-    y: Sequence[Tensor],
+    x: Tensor | nn.Module | Iterable[Tensor],
+    y: Tensor | nn.Module | Iterable[Tensor],
     method: AID | FiniteDifferences | None = None,
 ) -> Tensor:
     """Add ∇x f − ∇x∇y g v, with ∇²y g v = ∇y f, to the `.grad` of each x, taking y as solved.
@@ -39,7 +42,7 @@ def backward(
 
     Args:
         outer_loss, inner_loss: f and g, as functions without arguments.
-        x, y: the tensors that they use, such as a list of parameters.
+        x, y: the tensors that they use: parameters, a module, or a single tensor.
         method: how v is found: `AID(bilevel.linear.CG(20))` by default; with Neumann(K, lr) or
             Nystrom(rank) in place of CG, or inside `bilevel.hypergradients.FiniteDifferences`,
             which perturbs the values of y and restores them: around
@@ -58,6 +61,8 @@ def backward(
     """
     method = AID() if method is None else method
     instance("method", method, AID | FiniteDifferences, "bilevel.AID(bilevel.linear.CG(20))")
+    for name, loss in (("outer_loss", outer_loss), ("inner_loss", inner_loss)):
+        instance(name, loss, Callable, f"a function without arguments: lambda: {name[:5]}(...)")
     differs = isinstance(method, FiniteDifferences)
     values: list[Tensor] = []
 
@@ -71,7 +76,8 @@ def backward(
     finally:
         if differs:
             losses.restore()
-    for tensor, part in zip(x, losses.x_structure.views(found.value), strict=True):
+    parts = losses.x_structure.views(found.value)
+    for tensor, part in zip(losses.x_structure.given, parts, strict=True):
         tensor.grad = part.clone() if tensor.grad is None else tensor.grad + part
     return values[0].detach()
 
@@ -87,7 +93,8 @@ def argmin(
 
     The gradient can be differentiated again, so that argmins can be nested, and `torch.func.vmap`
     over x solves a batch of problems as one. Everything to be differentiated or batched must be in
-    x: what `inner` closes over has no derivative. An inexact y makes the gradient inexact.
+    x: what `inner` closes over has no derivative, so that it is refused if it requires one. An
+    inexact y makes the gradient inexact.
 
     Args:
         inner: a loss of x and y, strongly convex in y; what it draws at random is drawn once.
@@ -113,12 +120,18 @@ def argmin(
     xs, start = flat_inner.x_structure.tensors(x), of_y.flatten(y0)
 
     def minimise(loss: Callable[..., Tensor], y: Tensor, parts: Sequence[Tensor]) -> Tensor:
-        # In the shape of y, which has a row for each problem of a batch.
+        # In the shape of y, which has a row for each problem of a batch. Any f will do that uses
+        # both: what is wrong with the loss is then said of "the inner loss".
         problem = Problem(
-            lambda x, y: loss(y, *x), lambda x, y: loss(y, *x), tuple(parts), y.detach()
+            lambda x, y: sum((part.sum() for part in x), start=y.sum()),
+            lambda x, y: loss(y, *x),
+            tuple(parts),
+            y.detach(),
         )
-        found: Tensor = solve_inner(problem, tuple(parts), solver).y
-        return found
+        found = solve_inner(problem, tuple(parts), solver)
+        _tell(found)
+        solution: Tensor = found.y
+        return solution
 
     def solve(product: Callable[[Tensor], Tensor], r: Tensor) -> Tensor:
         return linear.solve(_Products(product, len(r)), r).v
@@ -133,6 +146,23 @@ def argmin(
         ) from error
     flat_inner.advance()
     return of_y.build(of_y.views(found))
+
+
+def _tell(found: Inner) -> None:
+    """Say that this is no minimum; a solver with a fixed number of steps was chosen as such."""
+    if not math.isfinite(found.gradient_norm) or not bool(torch.isfinite(found.y).all()):
+        raise UserError(
+            f"argmin found no minimum: after {found.steps} steps y is not finite; is inner bounded "
+            "from below? A ridge in it may help"
+        )
+    if found.status == InnerStatus.NOT_CONVERGED:
+        warnings.warn(
+            f"argmin has not converged: ‖∇y inner‖ is {found.gradient_norm:.2g} after "
+            f"{found.steps} steps, so that the gradient is inexact, too; give a solver=, or make "
+            "inner smooth and strongly convex",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 class _Products(Hessian):
