@@ -64,6 +64,10 @@ def test_the_users_word_goes_first() -> None:
 
 
 def test_day_and_month_are_told_apart_by_the_column() -> None:
+    learned = pd.DataFrame({"day": ["03/04/2024", "13/04/2024", "01/02/2024"]})
+    encoder = Encoder.fit(learned, recognise(learned))
+    # Few rows alone cannot tell, but the others could.
+    assert np.array_equal(encoder.transform(learned[:1]).tree, encoder.transform(learned).tree[:1])
     assert dates_of(pd.Series(["03/04/2024", "13/04/2024"])).dt.month.tolist() == [4, 4]
     assert dates_of(pd.Series(["03/04/2024", "04/13/2024"])).dt.month.tolist() == [3, 4]
     assert dates_of(pd.Series(["03.04.2024", "05.06.2024"])).dt.month.tolist() == [4, 6]

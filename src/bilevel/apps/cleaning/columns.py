@@ -147,13 +147,20 @@ def _dates(words: pd.Series) -> pd.Series:
     return dates_of(some)
 
 
-def dates_of(values: pd.Series) -> pd.Series:
-    """Points in time; where day and month cannot be told, 3.4. is in April and 3/4 in March."""
+def day_comes_first(values: pd.Series) -> bool:
+    """Whether 3/4 is in April; where it cannot be told, 3.4. is in April and 3/4 in March."""
+    words = _numbered(values.dropna().astype(str))
+    first = pd.to_numeric(words.str.extract(r"^(\d{1,2})[-/.]")[0], errors="coerce")
+    return bool((first > 12).any()) or words.str.contains(r"^\d{1,2}\.").mean() > _MOSTLY
+
+
+def dates_of(values: pd.Series, day_first: bool | None = None) -> pd.Series:
+    """Points in time, with the day first or not as these values show, unless it is known."""
     if pd.api.types.is_datetime64_any_dtype(values):
         return values
     words = _numbered(values.astype(str))
-    first = pd.to_numeric(words.str.extract(r"^(\d{1,2})[-/.]")[0], errors="coerce")
-    day_first = bool((first > 12).any()) or words.str.contains(r"^\d{1,2}\.").mean() > _MOSTLY
+    if day_first is None:
+        day_first = day_comes_first(values)
     how: dict[str, Any] = {"errors": "coerce", "dayfirst": day_first, "utc": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the first has no form that others could have

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bilevel.apps.cleaning.columns import Array, Column, Kind, dates_of, finite
+from bilevel.apps.cleaning.columns import Array, Column, Kind, dates_of, day_comes_first, finite
 
 _LEVELS = 40  # of a category that are told apart
 _DIRECTIONS, _TEXT_DIRECTIONS = 300, 100
@@ -46,12 +46,14 @@ class Numbers:
     scale: Array
     quantiles: Array
     gaps: Array
+    days_first: list[bool | None] = field(default_factory=list)  # of the dates; else as they seem
 
     @staticmethod
     def fit(frame: pd.DataFrame, columns: list[Column]) -> Numbers:
         names = [c.name for c in columns if c.kind is Kind.NUMBER]
         dates = [c.name for c in columns if c.kind is Kind.DATE]
-        values = _matrix(frame, names, dates)
+        days_first: list[bool | None] = [day_comes_first(frame[name]) for name in dates]
+        values = _matrix(frame, names, dates, days_first)
         # Of a column in which all are missing, or too large to be numbers, there is no median.
         known = ~np.isnan(values).all(0)
         median = np.zeros(values.shape[1])
@@ -60,12 +62,12 @@ class Numbers:
         values = np.where(np.isnan(values), median, values)
         scale = values.std(0)
         quantiles = np.quantile(values, _GRID, axis=0)
-        return Numbers(
-            names, dates, median, values.mean(0), np.where(scale, scale, 1), quantiles, gaps
-        )
+        scale = np.where(scale, scale, 1)
+        return Numbers(names, dates, median, values.mean(0), scale, quantiles, gaps, days_first)
 
     def transform(self, frame: pd.DataFrame) -> Features:
-        values = _matrix(frame, self.names, self.dates)
+        days_first = self.days_first or [None] * len(self.dates)
+        values = _matrix(frame, self.names, self.dates, days_first)
         missing = np.isnan(values)
         values = np.where(missing, self.median, values)
         flags = missing[:, self.gaps].astype(float)
@@ -84,15 +86,17 @@ class Numbers:
         return scores
 
 
-def _matrix(frame: pd.DataFrame, names: list[Any], dates: list[Any]) -> Array:
+def _matrix(
+    frame: pd.DataFrame, names: list[Any], dates: list[Any], days_first: list[bool | None]
+) -> Array:
     """Numbers as they are; of a date its day, weekday, month and hour."""
     part = frame[names]
     texts = [name for name in names if not pd.api.types.is_numeric_dtype(part[name].dtype)]
     if texts:
         part = part.assign(**{n: pd.to_numeric(part[n], errors="coerce") for n in texts})
     blocks = [finite(part.to_numpy(float, na_value=np.nan))]
-    for name in dates:
-        when = dates_of(frame[name]).dt
+    for name, day_first in zip(dates, days_first, strict=True):
+        when = dates_of(frame[name], day_first).dt
         day = (when.tz_localize(None) - pd.Timestamp(0)) / pd.Timedelta(days=1)
         blocks.append(np.column_stack([day, when.day_of_week, when.month, when.hour]).astype(float))
     return np.hstack(blocks)
