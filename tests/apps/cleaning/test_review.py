@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +79,8 @@ def test_rows_are_decided_by_keys_taken_back_kept_and_saved(browser: Any, folder
     assert text(browser, "label") == order.label.iloc[0]
     assert HOSTILE in text(browser, "cells")
     assert "The rows most like it" in text(browser, "why")
+    why = text(browser, "why")  # each label apart: one from right to left turns nothing else
+    assert re.search("like it: [0-9]+ [(]\u2068[a-z]+\u2069[)], ", why)
     press(browser, "w")
     assert text(browser, "heading") == f"Row {second}"
     press(browser, "r")

@@ -7,6 +7,7 @@ let decisions = {}, past = [], place = 0, shown = [], rows = 0;
 try { ({ decisions, past } = JSON.parse(localStorage.getItem(store)) || { decisions, past }); } catch { /* begin anew */ }
 
 const kept = () => { try { localStorage.setItem(store, JSON.stringify({ decisions, past })); } catch { at("told").textContent = "This browser keeps nothing: save your decisions before you leave."; } };
+const apart = (text) => `\u2068${text}\u2069`;  // a label from right to left turns nothing else
 const percent = (p) => p > 0.995 ? "over 99 %" : Math.round(100 * p) + " %";
 const fill = (select, words, first) => select.replaceChildren(...[first, ...words].map((word, i) => new Option(word, i ? word : "")));
 
@@ -38,13 +39,13 @@ function drawRow() {
   if (!row) { at("heading").textContent = "No more rows here"; at("why").textContent = ""; at("cells").replaceChildren(); at("wrong").textContent = "Wrong"; return; }
   at("heading").textContent = `Row ${row.row}`;
   at("label").textContent = row.label;
-  at("guess").textContent = `${row.likely} (${row.sure})`;
+  at("guess").textContent = `${apart(row.likely)} (${row.sure})`;
   at("why").textContent = `Suspicion: ${percent(row.wrong)}.`
-    + (row.spoke.length ? ` What speaks for “${row.likely}”: ${row.spoke.join(", ")}.` : "")
-    + (row.near.length ? ` The rows most like it: ${row.near.map(([n, label]) => `${n} (${label})`).join(", ")}.` : "")
-    + (row.row in decisions ? ` You decided: ${decisions[row.row]}.` : "");
+    + (row.spoke.length ? ` What speaks for “${apart(row.likely)}”: ${row.spoke.map(apart).join(", ")}.` : "")
+    + (row.near.length ? ` The rows most like it: ${row.near.map(([n, label]) => `${n} (${apart(label)})`).join(", ")}.` : "")
+    + (row.row in decisions ? ` You decided: ${apart(decisions[row.row])}.` : "");
   at("wrong").disabled = row.likely === row.label;
-  at("wrong").replaceChildren(`Wrong: it is “${row.likely}” `, Object.assign(document.createElement("kbd"), { textContent: "W" }));
+  at("wrong").replaceChildren(`Wrong: it is “${apart(row.likely)}” `, Object.assign(document.createElement("kbd"), { textContent: "W" }));
   if (data.classes) fill(at("other"), data.classes, "choose…"); else at("other").value = "";
   at("cells").replaceChildren(...data.columns.flatMap((name, i) => row.cells[i] === "" ? [] : [
     Object.assign(document.createElement("dt"), { textContent: name }),
