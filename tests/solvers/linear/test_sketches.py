@@ -33,6 +33,15 @@ def test_a_sketch_of_full_rank_is_the_damped_inverse() -> None:
     assert relative(v, truth) < 1e-7
 
 
+def test_a_tiny_damping_does_not_magnify_rounding() -> None:
+    generator = torch.Generator().manual_seed(2)
+    basis = torch.linalg.qr(torch.randn(6, 6, generator=generator, dtype=torch.float64)).Q
+    H = basis @ torch.diag(torch.linspace(1, 10, 6).double()) @ basis.T
+    b = torch.randn(6, generator=generator, dtype=torch.float64)
+    v = Nystrom(rank=6, damping=1e-10).solve(MatrixHessian(H), b).v
+    assert relative(v, torch.linalg.solve(H, b)) < 1e-9
+
+
 def test_a_sketch_is_the_formula_of_the_paper() -> None:
     """(Ĥ + ρ)⁻¹ with Ĥ = (HΩ)(Ω'HΩ)⁻¹(HΩ)', for the Ω that was drawn."""
     H, b = few_large()

@@ -52,7 +52,10 @@ class Nystrom(LinearSolver):
         U, values = self._sketch(hessian, b)
         along = U.T @ b
         inside = U @ (along / (values + self.damping))
-        return solution(inside + (b - U @ along) / self.damping, len(values))
+        outside = b - U @ along
+        # Once more: what rounding has left inside would be divided by ρ.
+        outside = outside - U @ (U.T @ outside)
+        return solution(inside + outside / self.damping, len(values))
 
     def __call__(self, hessian: Hessian) -> Apply:
         """A preconditioner: it equalises the sketched eigenvalues and leaves the rest."""
