@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -15,6 +15,7 @@ from bilevel.algorithms import MASOBA, MRBO, SABA, SOBA
 from bilevel.algorithms.contract import State
 from bilevel.kernels.array_code import Block
 from bilevel.oracles import View, make
+from bilevel.oracles.points import Oracle
 
 from ..truth.dense_truth import relative
 from ..truth.quadratics import Quadratic, noisy_sum
@@ -188,3 +189,17 @@ def test_mrbo_draws_one_set_of_batches_for_both_points() -> None:
     algorithm.step(View.of(oracle, 1), state)
     assert len(asked) == 2
     assert torch.equal(asked[0], asked[1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anchored(SOBA):
+    """SOBA with a point that its steps never mention."""
+
+    def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
+        return {**super().start(oracle, x0, y0), "anchor": y0 + 1}
+
+
+def test_points_that_a_step_does_not_mention_stay() -> None:
+    problem = sums()[1]
+    state = bilevel.minimize(problem, Anchored(inner_lr=0.1, batch=4), steps=3).state
+    assert torch.equal(state.points["anchor"], problem.y0 + 1)
