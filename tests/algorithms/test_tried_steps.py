@@ -98,3 +98,15 @@ def test_a_second_look_at_the_same_point_is_not_taken():
     state.measured["looked"] = 1.0
     after, _ = method.step(view, state)
     assert after.measured["tighter"] < 1
+
+
+def test_a_hypergradient_at_the_edge_of_single_precision_is_followed_to_a_word():
+    problem = bilevel.Problem(
+        lambda x, y: y * 1e-20,
+        lambda x, y: (y - 1e-22 * x) ** 2,
+        torch.tensor(0.0),
+        torch.tensor(0.0),
+    )
+    result = bilevel.minimize(problem, bilevel.algorithms.AIDQN(), steps=3)
+    assert result.x.isfinite()
+    assert result.status != "converged"

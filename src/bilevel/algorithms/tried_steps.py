@@ -164,7 +164,8 @@ class TriedSteps(Algorithm):
             grow = _GROW if state.step > 1 else 100 * _GROW
             return Course(d, slope, min(1.0, grow * sizes.get("longest", largest) / largest))
         fresh = sizes.get("fresh", self.first * max(1.0, float(here.x.abs().max())))
-        return Course(d, slope, fresh / largest, _ARMIJO if "longest" in sizes else _GUESSED)
+        t = min(fresh / largest, float(torch.finfo(d.dtype).max))  # d may be next to nothing
+        return Course(d, slope, t, _ARMIJO if "longest" in sizes else _GUESSED)
 
     def begin_again(
         self, state: State, here: Evaluation, sizes: dict[str, float], length: float
