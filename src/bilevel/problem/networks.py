@@ -183,6 +183,14 @@ def evaluation_mode(loss: Callable[..., Any]) -> Callable[..., Any]:
     Dropout is off, and batch normalisation uses the statistics accumulated in training so far.
     Usually for f: `Problem(outer=bilevel.evaluation_mode(outer), ...)`. After the call the modules
     are as they were.
+
+    Example:
+        >>> import torch, bilevel
+        >>> def outer(x, net):
+        ...     return (net(torch.ones(1, 4)) * x).sum()
+        >>> net, judged = torch.nn.Dropout(0.5), bilevel.evaluation_mode(outer)
+        >>> judged(torch.ones(()), net), net.training
+        (tensor(4.), True)
     """
     return _Evaluated(loss)
 
@@ -192,10 +200,15 @@ class _Evaluated:
     loss: Callable[..., Any]
 
     def __call__(self, *given: Any) -> Any:
-        for value in given[:2]:
-            for module in _modules_in(value):
-                module.eval()
-        return self.loss(*given)
+        roots = [module for value in given[:2] for module in _modules_in(value)]
+        modes = [(module, module.training) for root in roots for module in root.modules()]
+        for root in roots:
+            root.eval()
+        try:
+            return self.loss(*given)
+        finally:  # in an own loop the modules are the caller's
+            for module, mode in modes:
+                module.training = mode
 
 
 def _modules_in(value: Any) -> Iterator[nn.Module]:
