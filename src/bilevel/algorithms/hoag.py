@@ -45,6 +45,12 @@ class HOAG(DoubleLoop):
         preconditioner: for CG, as in `bilevel.linear.CG`.
         inner: an inner solver of fixed accuracy, in place of L-BFGS to ε_k.
         outer_lr: None adapts it (see `AdaptiveStep`); a number or a schedule fixes it.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> bilevel.minimize(halves(), bilevel.algorithms.HOAG(tolerance=0.1), steps=60).x
+        tensor([0.5000, 0.5000])
     """
 
     tolerance: float | None = None

@@ -42,6 +42,12 @@ class BatchSizes:
         outer: D_F, the rows of the outer gradient.
         hessian: B, the rows of one Hessian-vector product.
         cross: D_G, the rows of the cross product.
+
+    Example:
+        >>> import bilevel
+        >>> sizes = bilevel.BatchSizes(inner=32, hessian=128)  # all rows for the other two
+        >>> bilevel.algorithms.StocBiO(inner_steps=5, inner_lr=0.1, batch=sizes).batch.hessian
+        128
     """
 
     inner: int | None = None

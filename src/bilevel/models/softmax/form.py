@@ -87,6 +87,12 @@ class PerFeature(_Learned):
 
     Args:
         scale: in place of 1/cp.
+
+    Example:
+        >>> import torch, bilevel
+        >>> rows = torch.eye(4), torch.tensor([0, 1, 2, 0])
+        >>> bilevel.softmax_problem(rows, rows, penalty=bilevel.PerFeature())
+        Problem(x: 4 numbers, y: 12 numbers, outer_data: 4 rows, inner_data: 4 rows, torch.float32)
     """
 
     def shape(self, features: int, classes: int) -> tuple[int, ...]:

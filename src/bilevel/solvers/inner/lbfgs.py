@@ -31,6 +31,14 @@ class LBFGS(InnerSolver):
         memory: how many pairs of differences are kept.
 
     Reference: Liu & Nocedal, "On the limited memory BFGS method", 1989.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> problem = halves()
+        >>> found = bilevel.solve_inner(problem, problem.x0, bilevel.inner.LBFGS(tol=1e-6))
+        >>> found.gradient_norm < 1e-6
+        True
     """
 
     tol: float = 1e-6

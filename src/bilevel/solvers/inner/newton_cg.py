@@ -43,6 +43,14 @@ class NewtonCG(InnerSolver):
         preconditioner: for CG, as in `bilevel.linear.CG`.
 
     Reference: Nocedal & Wright, "Numerical optimization", 2nd edition, Algorithm 7.1.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> problem = halves()
+        >>> found = bilevel.solve_inner(problem, problem.x0, bilevel.inner.NewtonCG(tol=1e-6))
+        >>> found.gradient_norm < 1e-6
+        True
     """
 
     tol: float = 1e-6

@@ -36,6 +36,14 @@ class Adam(Update):
         epsilon: ε.
 
     Reference: Kingma & Ba, "Adam: a method for stochastic optimization", ICLR 2015.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.updates import Adam, Look
+        >>> update, point = Adam(0.5), torch.ones(2)
+        >>> point, memory = update.apply(point, torch.ones(2), update.init(point), Look())
+        >>> point
+        tensor([0.5000, 0.5000])
     """
 
     lr: float | Schedule

@@ -36,6 +36,14 @@ class Momentum(Update):
         beta: β.
 
     Reference: Polyak, "Some methods of speeding up the convergence of iteration methods", 1964.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.updates import Momentum, Look
+        >>> update, point = Momentum(0.5), torch.ones(2)
+        >>> point, memory = update.apply(point, torch.ones(2), update.init(point), Look())
+        >>> point
+        tensor([0.5000, 0.5000])
     """
 
     lr: float | Schedule
