@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import json
 import re
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -103,6 +106,23 @@ def test_quick_examples_run(script: Path, tmp_path: Path) -> None:
     ended = forked.begin(tmp_path, str(script), "picture.png", MPLBACKEND="agg").end()
     assert ended.code == 0, ended.err
     assert (tmp_path / "picture.png").exists()
+
+
+def test_the_commits_of_committed_results_are_part_of_the_history_or_said_not_to_be() -> None:
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("no repository, or one without its history")
+    for file in sorted((DOCS / "reproductions/results").glob("*.json.gz")):
+        raw = json.loads(gzip.decompress(file.read_bytes()))
+        for about in [raw["about"]] if "about" in raw else [part["about"] for part in raw.values()]:
+            for record in (*about.get("earlier", ()), about):
+                commit = record["commit"]
+                page = (DOCS / "reproductions" / f"{file.name.split('.')[0]}.md").read_text("utf-8")
+                known = git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0
+                assert known or f"{commit[:7]} (rebased since" in page, (file.name, commit)
+                assert not record["changed"], file.name
 
 
 def test_the_walk_goes_from_the_run_through_the_waist_to_the_losses() -> None:
