@@ -147,3 +147,10 @@ def test_one_comparison_that_is_open_leaves_the_claim_open() -> None:
     assert decide([Gain("", ahead), Gain("", tied)], 0.05) is Verdict.UNDECIDED
     behind = tuple(-gain for gain in ahead)
     assert decide([Gain("", ahead), Gain("", behind)], 0.05) is Verdict.CONTRADICTED
+
+
+@pytest.mark.parametrize("seeds", [5, 10])
+def test_a_comparison_that_no_seed_decides_is_weaker_than_one_that_is_ahead(seeds: int) -> None:
+    ahead = tuple(1 + 0.1 * seed for seed in range(seeds))
+    gains = [Gain("ahead", ahead, "ratio"), Gain("open", (0.0,) * seeds, "ratio")]
+    assert weakest(gains, ERROR) == "open: no seed tells them apart; weakest of 2"

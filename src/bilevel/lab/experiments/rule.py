@@ -39,9 +39,13 @@ class Interval:
 
         >>> Interval(2.0, 1.0, 3.0).margin, Interval(-1.0, -math.inf, math.inf).margin
         (2.0, -0.0)
+        >>> Interval(0.0, 0.0, 0.0).margin, Interval(1.0, 1.0, 1.0).margin
+        (0.0, inf)
         """
         half = max(self.mean - self.low, self.high - self.mean)
-        return self.mean / half if half else math.copysign(math.inf, self.mean)
+        if half:
+            return self.mean / half
+        return math.copysign(math.inf, self.mean) if self.mean else 0.0
 
 
 @dataclass(frozen=True)
