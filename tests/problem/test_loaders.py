@@ -18,6 +18,7 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     WeightedRandomSampler,
@@ -197,6 +198,12 @@ def test_a_stream_that_nobody_holds_is_gone_at_once(data: DataLoader[Any]) -> No
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_a_sampler_that_would_split_the_rows_twice_is_told() -> None:
+    sampler = DistributedSampler(Noisy(), num_replicas=2, rank=0)
+    with pytest.raises(ValueError, match=r"DistributedSampler, but bilevel\.shard already gives"):
+        first(DataLoader(Noisy(), 2, sampler=sampler), 1)
 
 
 def test_an_empty_batch_is_told() -> None:

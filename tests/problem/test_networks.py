@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import bilevel
 from bilevel.oracles.autograd import AutogradOracle
@@ -294,6 +295,27 @@ def test_a_copy_with_weight_norm_is_the_users_own_kind() -> None:
     assert copied(ROWS).shape == (4, 2)
 
 
+def test_a_pruned_layer_stays_pruned_and_comes_back_whole() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    prune.l1_unstructured(net[0], "weight", 0.5)
+    before = net[0].weight_orig.detach().clone()
+    problem = truth.problem(y0=net)
+    result = bilevel.minimize(
+        problem,
+        bilevel.algorithms.ITDBiO(
+            inner=bilevel.inner.Steps(bilevel.updates.Momentum(0.1), 2, keep=True), outer_lr=0.1
+        ),
+        steps=2,
+    )
+    trained = result.y_module()
+    rows = torch.ones(1, 3).double()
+    mask = net[0].weight_mask
+    pruned = nn.functional.linear(rows, trained[0].weight_orig * mask, trained[0].bias)
+    torch.testing.assert_close(trained[0](rows), pruned)
+    assert torch.equal(net[0].weight_orig, before)
+    assert not torch.equal(trained[0].weight_orig, before)
+
+
 class Remembers(nn.Module):
     """Notes, in plain attributes, how often it was called and what it saw."""
 
@@ -357,6 +379,8 @@ def test_odd_modules_are_told_what_to_do(y0: Any, words: str) -> None:
         (lambda x, y, own: g(x, y).item(), "no .item"),
         (lambda x, y, own: y(ROWS) - x, "Reduce it"),
         (lambda x, y, own: g(x, own), "inner loss does not depend on y"),
+        (lambda x, y, own: g(x, y).bfloat16(), r"Inside autocast, .*net\(...\).float"),
+        (lambda x, y, own: y.weight.mul_(2).sum(), "A loss must not write into what it is given"),
     ],
 )
 def test_odd_losses_are_told_what_to_do(loss: Any, words: str) -> None:

@@ -95,10 +95,10 @@ def test_argmin_of_a_loss_that_draws_has_one_draw_for_all_calls() -> None:
 def test_argmin_refuses_what_would_silently_get_no_gradient() -> None:
     net = nn.Linear(2, 3).double()
     rows = torch.ones(1, 2).double()
-    with pytest.raises(UserError, match=r"closes over a tensor of shape \(3, 2\) that requires"):
+    with pytest.raises(UserError, match=r"closes over a tensor of shape \(3,.* that requires"):
         bilevel.argmin(lambda x, y: (y - net(rows)[0]).square().sum() + x @ y[:2], A[0], X0)
     held = net(rows)[0].detach()
-    found = bilevel.argmin(lambda x, y: (y - held).square().sum(), A[0], X0)
+    found = bilevel.argmin(lambda x, y: (y - held).square().sum(), A[0], X0, TIGHT)
     torch.testing.assert_close(found, held)
 
 

@@ -25,7 +25,8 @@ def refuse_wrong(value: Tensor) -> None:
         if node.name().startswith("WeightNormInterface"):
             raise UserError(
                 "torch's second derivative of weight_norm is wrong: give the module to the losses "
-                "as x0 or y0 (or a part of them), where it is replaced by a right one, or "
+                "as x0 or y0 (or a part of them), where that of torch.nn.utils.parametrizations "
+                "(not the older torch.nn.utils.weight_norm) is replaced by a right one, or "
                 f"{_INSTEAD}"
             )
         if node.name().startswith("CompiledFunction"):

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 
 from bilevel.errors import UserError
 from bilevel.problem.chance import Chance, key
@@ -82,6 +82,11 @@ class NumberedStream(Stream):
 
     def __init__(self, name: str, loader: DataLoader[Any]) -> None:
         super().__init__(name, [loader.dataset, loader.batch_size, loader.collate_fn])
+        if isinstance(loader.sampler, DistributedSampler) and loader.sampler.num_replicas > 1:
+            raise UserError(
+                f"{name} has a DistributedSampler, but bilevel.shard already gives each process "
+                "its own batches: give the DataLoader shuffle=True in its place"
+            )
         self._loader = loader
         self._reader: tuple[tuple[int, int], Iterator[Any]] | None = None
 

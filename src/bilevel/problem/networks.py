@@ -234,12 +234,17 @@ def _skeleton(module: nn.ModuleDict) -> nn.ModuleDict:
         real = tensor.is_floating_point() or tensor.is_complex()
         empty = tensor.new_full((), float("nan")).expand(tensor.shape) if real else tensor.clone()
         memo[id(tensor)] = _like(tensor, empty.detach())
+    for part in module.modules():
+        # What a hook computes before each call, as pruning does, is no leaf: deepcopy refuses it.
+        for value in vars(part).values():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                memo[id(value)] = value.new_full((), float("nan")).expand(value.shape)
     try:
         skeleton = copy.deepcopy(module, memo)
     except Exception as error:
         raise UserError(
-            f"the module cannot be copied ({type(error).__name__}: {error}): in the place of "
-            "torch.nn.utils.weight_norm use torch.nn.utils.parametrizations.weight_norm"
+            f"the module cannot be copied ({type(error).__name__}: {error}): leave out what cannot "
+            "be, such as open files and locks"
         ) from error
     for part in _weight_norms(skeleton):
         part.forward = _WeightNorm(part.dim)

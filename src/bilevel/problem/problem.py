@@ -25,6 +25,10 @@ from bilevel.problem.structure import Structure, Variables, mixed
 
 # Whether a loss draws shows in the generators that all threads share: one trial at a time.
 _TRIAL = RLock()
+_WRITES = (
+    " A loss must not write into what it is given, as Embedding(max_norm=...) does: take the norm "
+    "in the forward pass in its place."
+)
 
 
 @dataclass(frozen=True)
@@ -195,12 +199,14 @@ class Problem(Losses):
                 f"{type(error).__name__}: {error}\n"
                 f"x0 and y0 are {self.dtype} on {self.device}; the data must match in dtype, "
                 "device and shape. A loss is given a batch only if it has data; its rows are "
-                "batch.data."
+                "batch.data." + _WRITES * ("inplace" in str(error))
             ) from error
         if value.dtype != self.dtype:
             raise ValueError(
                 f"the {name} loss is {value.dtype} but x0 and y0 are {self.dtype}: convert the "
                 "data or the variables, so that all share one dtype."
+                + " Inside autocast, take the loss of net(...).float()."
+                * bool(mixed(value.dtype))
             )
         if not torch.isfinite(value):
             lost = ", or a module uses a tensor that is no parameter or buffer (kept in a list?)"

@@ -211,11 +211,11 @@ def _check_leaf(path: str, leaf: Any) -> None:
             f"{path} has no shape yet (a lazy layer): call the module once on some rows first"
         )
     if not leaf.is_floating_point():
+        instead = f"torch.view_as_real({path})" if leaf.is_complex() else f"{path}.double()"
         raise ValueError(
             f"{path} has dtype {leaf.dtype}: only real floating-point tensors can be optimised. "
-            f"Convert it, for example with {path}.double()"
-            + ", or keep real and imaginary part (torch.view_as_real)" * leaf.is_complex()
-            + "."
+            + ("Keep real and imaginary part" if leaf.is_complex() else "Convert it")
+            + f", for example with {instead}."
         )
     if isinstance(leaf, torch.nn.Parameter) and not leaf.requires_grad:
         raise ValueError(

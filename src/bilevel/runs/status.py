@@ -82,8 +82,8 @@ _FALLS_ON = (
 )
 UNSEEN = "There was no time left to confirm it: allow more seconds."
 ADVICE = {
-    "negative_curvature": "the inner loss is not strongly convex there: add a ridge, or solve "
-    "the inner problem further",
+    "negative_curvature": "the inner loss is not strongly convex there: add a ridge, solve the "
+    "inner problem further, or (for a network) differentiate a few steps by ITDBiO",
     "not_converged": "its tolerance was not reached: allow more steps, loosen the tolerance, or "
     "use a preconditioner",
     "too_short": "ITD's sweep back over the inner steps leaves more than a tenth of ∇y f, so that "

@@ -66,3 +66,16 @@ def test_a_run_with_a_scheduler_resumes_to_the_bit(tmp_path: Any) -> None:
     assert torch.equal(whole.state.x, resumed.state.x)
     with pytest.raises(ValueError, match="or a scheduler"):
         bilevel.updates.TorchOptimizer(groups, 0.1, scheduler=SCHEDULERS["cosine"])
+
+
+@pytest.mark.parametrize(
+    ("factory", "scheduler", "name"),
+    [
+        (torch.optim.LBFGS, None, "LBFGS"),
+        (torch.optim.SGD, torch.optim.lr_scheduler.ReduceLROnPlateau, "ReduceLROnPlateau"),
+    ],
+)
+def test_what_asks_for_values_of_the_loss_is_told(factory: Any, scheduler: Any, name: str) -> None:
+    update = bilevel.updates.TorchOptimizer(factory, scheduler=scheduler)
+    with pytest.raises(ValueError, match=f"{name} asks for values of the loss"):
+        update.apply(torch.zeros(2), torch.ones(2), {}, bilevel.updates.Look())

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import Schedule, at, positive
-from bilevel.errors import quoted
+from bilevel.errors import UserError, quoted
 from bilevel.problem.structure import Structure, Variables
 from bilevel.solvers.updates.base import Look, Memory, Update, rate
 
@@ -75,6 +75,12 @@ class TorchOptimizer(Update):
             )
         # Before loading: a new scheduler sets rates.
         scheduler = None if self.scheduler is None else self.scheduler(optimizer)
+        for made in (optimizer, scheduler):
+            if isinstance(made, torch.optim.LBFGS | torch.optim.lr_scheduler.ReduceLROnPlateau):
+                raise UserError(
+                    f"{type(made).__name__} asks for values of the loss, which an update does not "
+                    "have: take one that needs gradients or the number of the step alone"
+                )
         if "optimizer" in memory:
             # A copy: the optimiser shares the tensors it loads, and a step overwrites them.
             optimizer.load_state_dict(copy.deepcopy(memory["optimizer"]))
