@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ def test_day_and_month_are_told_apart_by_the_column() -> None:
     encoder = Encoder.fit(learned, recognise(learned))
     # Few rows alone cannot tell, but the others could.
     assert np.array_equal(encoder.transform(learned[:1]).tree, encoder.transform(learned).tree[:1])
+    json.dumps(encoder.numbers.days_first)  # as a model's file has them
     assert dates_of(pd.Series(["03/04/2024", "13/04/2024"])).dt.month.tolist() == [4, 4]
     assert dates_of(pd.Series(["03/04/2024", "04/13/2024"])).dt.month.tolist() == [3, 4]
     assert dates_of(pd.Series(["03.04.2024", "05.06.2024"])).dt.month.tolist() == [4, 6]
@@ -150,3 +152,12 @@ def test_the_ids_of_trusted_rows_do_not_hide_an_id(clean: Command) -> None:
     clean.write(train=case.train.assign(key=keys(150)), trusted=case.trusted.assign(key=keys(60)))
     shown = clean("train.csv", "--trusted", "trusted.csv", "--explain-columns")
     assert "key     ignored   numbers the rows: an id" in shown.out
+
+
+def test_dates_that_mean_never_are_read() -> None:
+    days = ["9999-12-31", "2024-01-02", "1500-06-01", "2024-01-03", "2024-01-02 12:00", None]
+    table = pd.DataFrame({"until": days})
+    view = Encoder.fit(table, recognise(table)).transform(table).tree
+    assert view[1, 0] == 19724
+    assert view[4, 0] == 19724.5
+    assert np.isfinite(view).all()

@@ -151,7 +151,7 @@ def day_comes_first(values: pd.Series) -> bool:
     """Whether 3/4 is in April; where it cannot be told, 3.4. is in April and 3/4 in March."""
     words = _numbered(values.dropna().astype(str))
     first = pd.to_numeric(words.str.extract(r"^(\d{1,2})[-/.]")[0], errors="coerce")
-    return bool((first > 12).any()) or words.str.contains(r"^\d{1,2}\.").mean() > _MOSTLY
+    return bool((first > 12).any() or words.str.contains(r"^\d{1,2}\.").mean() > _MOSTLY)
 
 
 def dates_of(values: pd.Series, day_first: bool | None = None) -> pd.Series:

@@ -97,7 +97,9 @@ def _matrix(
     blocks = [finite(part.to_numpy(float, na_value=np.nan))]
     for name, day_first in zip(dates, days_first, strict=True):
         when = dates_of(frame[name], day_first).dt
-        day = (when.tz_localize(None) - pd.Timestamp(0)) / pd.Timedelta(days=1)
+        # In microseconds: 9999-12-31, which many write for "never", has no nanoseconds.
+        since = when.tz_localize(None).to_numpy("datetime64[us]") - np.datetime64(0, "us")
+        day = since / np.timedelta64(1, "D")
         blocks.append(np.column_stack([day, when.day_of_week, when.month, when.hour]).astype(float))
     return np.hstack(blocks)
 
