@@ -55,4 +55,4 @@ def predict(
 
     told = Told.of(separator, decimal, encoding, sheet, table_name)
     rows = write_predictions(model, table, output, force, told)
-    typer.echo(f"{rows:,} rows labelled: {output}")
+    typer.echo(f"{rows:,} {'row' if rows == 1 else 'rows'} labelled: {output}")
