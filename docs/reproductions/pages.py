@@ -83,7 +83,8 @@ without learning.
   settings the hypergradient is far from right and λ hardly moves, so that the race is one of inner
   solvers. With settings that make it right, first-order methods need some ten thousand inner steps
   (the ridge is 10⁻⁶): not run ([protocol](protocol.md#changes)). That stocBiO ends best is
-  confirmed by a hair against AID-FP.
+  confirmed by a hair against AID-FP. What "not very sensitive" means is the protocol's choice:
+  means over the budget that differ by at most 5 % of the fall.
 - **Figures 5 and 6** have an eighth of the time in their files; settings are the best of 25 trials
   of 3 seconds ([how hard that was](tuning.md)). In this time HOAG makes a handful of outer steps,
   each after an inner solve, and ends lowest at each p; stocBiO is second, ahead of BSA and TTSA.
