@@ -23,8 +23,9 @@ bank, they are each n-th of that half (`--every`), or its first ones, as far as 
 Rows were made at several times. Since those of "default", the first 28 "smooth" and 6 or 7 "sums"
 ones of F2SA, ITD, SABA, SOBA and stocBiO, and all of the methods with fewer, flat directions of the
 inner Hessian are left out of the solves: the singular problems were run again after that, the
-others were not. No row is from after the look at kinks, nor from after
-falls of Φ that are within its error were no longer counted.
+others were not. The judging "sums" rows of "default", F2SA and ITD are the newest; no other row is
+from after the look at kinks, nor from after falls of Φ that are within its error were no longer
+counted, nor from after Φ is looked at again where it was taken for too low.
 """
 
 from __future__ import annotations

@@ -175,6 +175,14 @@ def test_a_step_with_products_in_each_inner_step_is_cut_short() -> None:
     assert counts.hv <= 1000  # 64 inner steps with 64 products each would be 16,384
 
 
+@pytest.mark.parametrize("name", ["itd-bio", "f2sa"])
+def test_a_first_chapter_costs_no_more_than_a_few_trials(name: str) -> None:
+    """Where curvature changes on the way, 64 inner steps would be asked for, five times a trial."""
+    problem = log_cosh(2, 30.0, 7, 2.0)
+    counts = bilevel.minimize(problem, method(name), steps=1).counts
+    assert counts.gc_g + counts.hv + counts.jv <= 150
+
+
 def test_numbers_keep_the_papers_loop() -> None:
     problem = sum_quad(n=40)
     assert bilevel.chosen(problem, SOBA(batch=8)) == SOBA(batch=8)
