@@ -150,6 +150,7 @@ WRONG = (
 def test_a_wrong_name_is_told_before_anything_heavy_is_imported(call: str) -> None:
     code, said, heavy = ended(WRONG)[call]
     assert (code, heavy) == (2, [])
+    assert "Value error" not in said
     assert "twice" not in said or "was given twice, as " in said
     assert ("twice" in said) == (call in WRONG[-2:])
 

@@ -66,3 +66,15 @@ def test_seeds_of_numpy_are_seeds() -> None:
         lambda seed: estimate(problem, b, e, seed=seed).rho,
     ):
         assert str(function(np.int64(3))) == str(function(3))
+
+
+def test_a_hypergradient_that_is_not_finite_says_so():
+    problem = bilevel.Problem(
+        outer=lambda x, y: (y * (x - 1).sqrt()).sum(),  # no derivative by x at 1
+        inner=lambda x, y: ((y - x) ** 2).sum(),
+        x0=torch.ones(1),
+        y0=torch.ones(1),
+    )
+    found = bilevel.hypergradient(problem, problem.x0, problem.y0)
+    assert not found.value.isfinite()
+    assert found.status == "not_finite"

@@ -35,7 +35,7 @@ class Hypergradient(Record):
         v: the solution of ∇²y g v = ∇y f, in y's structure.
         residual: ‖∇y f − ∇²y g v‖ on all rows.
         inner_gradient_norm: ‖∇y g(x, y)‖ on all rows; zero at the exact inner solution.
-        status: how the linear solve ended.
+        status: how the linear solve ended; "not_finite" if the value is not, whatever it says.
         counts: of the oracle calls for the estimate, without these diagnostics.
     """
 
@@ -143,7 +143,7 @@ def hypergradient(
         v=problem.y_structure.unflatten(estimate.linear.v),
         residual=residual,
         inner_gradient_norm=inner_gradient_norm,
-        status=str(estimate.linear.status),
+        status=str(estimate.linear.status) if estimate.value.isfinite().all() else "not_finite",
         counts=counts,
     )
 
