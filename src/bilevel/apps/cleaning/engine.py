@@ -3,10 +3,11 @@
 Round 1: experts on the labels as they are given, and a pool. Round 2: experts on the soft labels
 that the first pool believes in; the last pool weighs the experts of both rounds.
 
-A pool without trusted rows can be blind: where the labels are so noisy that experts know next to
-nothing about them, giving all rows to one class costs less likelihood than it gains in entropy.
-That is noticed (the pool has lost what the experts know), the error rates are then taken from the
-confident joint (Northcutt, Jiang & Chuang, JAIR 2021), and the user is told.
+A pool without trusted rows can be blind: where classes are hard to tell apart, or experts know next
+to nothing about very noisy labels, giving all rows of a class to another costs less likelihood than
+it gains in entropy. That is noticed (the pool has lost a class that the experts see), the error
+rates are then taken from the confident joint (Northcutt, Jiang & Chuang, JAIR 2021), and the user
+is told.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ _LEAVES = 2500  # that a tree of many rows may have
 _CANDIDATES, _FEW = 60, 10  # the most features that a split looks at: a random one, the best one
 _LANDMARKS = 350
 _WIDTHS = (0.25, 1.0)  # of the kernel, in units of the median squared distance
+_INTERCEPT = 30.0  # its column: large, so that the penalty hardly shrinks it
 FOLDS = 5
 
 
@@ -245,13 +246,17 @@ def _kernels(data: Rows) -> Iterator[Ridge]:
 
 
 def _ridge(data: Rows, maps: Iterator[Ridge], penalties: tuple[float, ...]) -> Opinion:
-    """The map and the penalty with the least leave-one-out error, r_i / (1 − h_i)."""
-    weight, Q = data.weight[data.rows], data.Q[data.rows]
-    root, mean = np.sqrt(weight)[:, None], weight @ Q / weight.sum()
-    Y, least = root * (Q - mean), np.inf
+    """The map and the penalty with the least leave-one-out error, r_i / (1 − h_i).
+
+    The intercept is one more column: a mean that is taken off before has seen the row's own label,
+    and where there are as many columns as rows, all others together tell it.
+    """
+    Q, root = data.Q[data.rows], np.sqrt(data.weight[data.rows])[:, None]
+    Y, least = root * Q, np.inf
     outside = np.setdiff1d(np.arange(len(data.Q)), data.rows)
     for candidate in maps:
         A = candidate.map(data.features.of(data.rows))
+        A = np.hstack([A, np.full((len(A), 1), _INTERCEPT)])
         A *= root
         e, U = _spectrum(A)
         AU = A @ U
@@ -260,9 +265,10 @@ def _ridge(data: Rows, maps: Iterator[Ridge], penalties: tuple[float, ...]) -> O
             inverse = 1 / (np.maximum(e, 0) + penalty)
             beta = inverse[:, None] * (AU.T @ Y)
             leverage = np.einsum("ij,ij,j->i", AU, AU, inverse)
-            left_out = (Y - AU @ beta) / np.maximum(1 - leverage, 1e-2)[:, None]
+            left_out = (Y - AU @ beta) / np.maximum(1 - leverage, 1e-9)[:, None]
             if (error := float((left_out**2).sum())) < least:
-                least, model = error, replace(candidate, weights=U @ beta, mean=mean)
+                least, weights = error, U @ beta
+                model = replace(candidate, weights=weights[:-1], mean=_INTERCEPT * weights[-1])
                 scores = np.empty((len(data.Q), Q.shape[1]))
                 scores[data.rows] = Q - left_out / root
     scores[outside] = model.scores(data.features.of(outside))

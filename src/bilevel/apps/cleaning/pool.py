@@ -79,13 +79,11 @@ class Verdict(NamedTuple):
     Args:
         pool: for new rows.
         posterior: of each doubtful row's label.
-        likelihood: the mean log-likelihood of the labels as given.
         if_doubtful: the posterior of trusted rows, had their labels been doubtful.
     """
 
     pool: Pool
     posterior: Array
-    likelihood: float
     if_doubtful: Array
 
 
@@ -107,7 +105,7 @@ def fit_pool(evidence: Evidence, terms: Terms, seed: int = 0) -> Verdict:
         swapped = evidence._replace(doubtful=evidence.trusted, given=evidence.right)
         joint = Likelihood(swapped, replace(terms, votes=None)).at(found.x).joint
         if_doubtful = joint / joint.sum(1, keepdims=True)
-    return Verdict(pool, whole.joint / total, float(np.log(total).mean()), if_doubtful)
+    return Verdict(pool, whole.joint / total, if_doubtful)
 
 
 class _At(NamedTuple):

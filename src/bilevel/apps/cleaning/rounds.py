@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
 from bilevel.apps.cleaning import experts
 from bilevel.apps.cleaning.annotators import abilities, agreed, log_likelihood
@@ -16,7 +15,7 @@ from bilevel.apps.cleaning.counting import ENOUGH, FEW
 from bilevel.apps.cleaning.pool import TEMPERATURE, Evidence, Terms, Verdict, fit_pool
 
 _TRUSTED_EXPERTS = (experts.extra_trees, experts.kernel_ridge, experts.linear_ridge)
-_KEPT, _KNOWN = 0.75, 0.005  # of what experts know about the labels, and of the labels' entropy
+_LOST, _SEEN, _COMMON = 0.5, 0.5, 0.02  # of a class's rows, of its labels, of all labels
 
 Progress = Callable[[str, int, int], None]
 
@@ -142,9 +141,16 @@ class Judge(NamedTuple):
         return np.asarray(self._logs(opinions).mean(0, dtype=float)[self.copy_of[~self.trusted]])
 
     def _is_blind(self, mean: Array, verdict: Verdict) -> bool:
-        """Whether the pool has lost what the experts know about the labels, or they had none."""
-        told, entropy = information(mean, self.codes[~self.trusted])
-        return entropy + verdict.likelihood < _KEPT * told or told < _KNOWN * entropy
+        """Whether the pool has lost a class: it believes in less than half of the rows that the
+        mean of the experts does.
+
+        Of more than two classes, one that the experts hardly see may well be nothing but errors.
+        """
+        given = np.bincount(self.codes[~self.trusted], minlength=self.classes)
+        seen = np.bincount(mean.argmax(1), minlength=self.classes) >= _SEEN * given
+        common = given > min(_COMMON, 0.5 / self.classes) * len(mean)
+        left = verdict.posterior.mean(0) / softmax(TEMPERATURE * mean, axis=1).mean(0)
+        return bool((left[common & (seen | (self.classes == 2))] < _LOST).any())
 
 
 def floor(classes: int) -> float:
@@ -163,24 +169,6 @@ def folds(codes: Array, seed: int) -> Array:
         rows = random.permutation(np.flatnonzero(codes == k))
         fold[rows] = (np.arange(len(rows)) + k) % experts.FOLDS
     return fold
-
-
-def information(mean: Array, given: Array) -> tuple[float, float]:
-    """Nats a row that the mean of experts' logs tells about the labels; the labels' entropy."""
-    rows, classes = mean.shape
-    is_label = np.eye(classes)[given]
-
-    def loss(v: Array) -> tuple[float, Array]:
-        logs = log_softmax(v[0] * mean + v[1:], axis=1)
-        residual = (np.exp(logs) - is_label) / rows
-        value = -logs[np.arange(rows), given].mean() + 1e-3 * (v[1:] ** 2).sum()
-        return value, np.r_[(residual * mean).sum(), residual.sum(0) + 2e-3 * v[1:]]
-
-    left = minimize(loss, np.r_[1.0, np.zeros(classes)], jac=True, method="L-BFGS-B").fun
-    shares = np.bincount(given) / rows
-    shares = shares[shares > 0]
-    entropy = -(shares * np.log(shares)).sum()
-    return max(entropy - left, 0.0), float(entropy)
 
 
 def confident_rates(probabilities: Array, given: Array) -> Array:
