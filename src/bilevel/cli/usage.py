@@ -65,7 +65,7 @@ def examples(command: Any, words: str) -> list[str]:
 def sentence(error: Any) -> str:
     """What the parser found wrong, and what to type instead."""
     context, what = error.ctx, re.sub(r"\s+", " ", error.format_message()).strip().rstrip(".")
-    what = what.replace("Value error, ", "")  # what some releases of Typer put before their own text
+    what = what.replace("Value error, ", "")  # which some releases of Typer put first
     if context is None:
         return what
     path = f"bilevel {context.command_path.partition(' ')[2]}".strip()
