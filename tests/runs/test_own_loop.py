@@ -248,3 +248,9 @@ def test_inference_mode_where_every_derivative_would_be_zero_is_refused() -> Non
     for act in acts:
         with torch.inference_mode(), pytest.raises(UserError, match="inference_mode"):
             act()
+
+
+def test_zeros_for_what_no_loss_uses_are_told() -> None:
+    x, y = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+    with pytest.warns(RuntimeWarning, match="backward adds zeros"):
+        bilevel.backward(lambda: (y**2).sum(), lambda: ((y - x.detach()) ** 2).sum(), [x], [y])

@@ -76,6 +76,13 @@ def backward(
     finally:
         if differs:
             losses.restore()
+    if not found.value.any():
+        warnings.warn(
+            "backward adds zeros: does one of the two losses use these tensors x, and none of them "
+            "detached? See the FAQ: why is my hypergradient zero?",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     parts = losses.x_structure.views(found.value)
     for tensor, part in zip(losses.x_structure.given, parts, strict=True):
         tensor.grad = part.clone() if tensor.grad is None else tensor.grad + part
