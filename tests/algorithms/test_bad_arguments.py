@@ -277,7 +277,7 @@ def test_a_wrong_run_raises(provoke: Callable[[], Any], error: type[Exception], 
         "y of another dtype",
         lambda: hypergradient(y=torch.ones(2).double()),
         ValueError,
-        "y0 has dtype torch.float64 … torch.float32 … Convert",
+        "y has dtype torch.float64 … y0 has torch.float32 … Convert",
     ),
     (
         "x with a NaN",

@@ -249,4 +249,5 @@ def columns(curves: Sequence[Curve]) -> str:
     for name in ("gap", "value", "squared_gradient", "test_error", "outer_value"):
         if name in known and all(len(curve.columns.get(name, ())) for curve in curves):
             return name
-    raise UserError(f"the runs measured nothing that can be ranked, only {listed(sorted(known))}")
+    what = f", only {listed(sorted(known))}" if known else ""
+    raise UserError(f"the runs measured nothing that can be ranked{what}")
