@@ -20,12 +20,12 @@ stocBiO with 10 and 10 on batches of 64, with inner_lr in .01, .1, 1 and outer_l
 at when the rules were chosen; those at odd places judge them. Of "fresh", both halves were looked
 at: the rules were mended by what they showed. Where a row has fewer problems than others of its
 bank, they are each n-th of that half (`--every`), or its first ones, as far as there was time.
-Rows were made at several times. Since those of "default", the first 28 "smooth" and 6 or 7 "sums"
-ones of F2SA, ITD, SABA, SOBA and stocBiO, and all of the methods with fewer, flat directions of the
-inner Hessian are left out of the solves: the singular problems were run again after that, the
-others were not. The judging "sums" rows of "default", F2SA and ITD are the newest; no other row is
-from after the look at kinks, nor from after falls of Φ that are within its error were no longer
-counted, nor from after Φ is looked at again where it was taken for too low.
+Rows were made at several times: those of "default" are the newest, with the judging "sums" rows of
+F2SA and ITD. Since the others were made, derivatives beside a kink are looked at, falls of Φ within
+its error are no longer counted, and Φ is looked at again where it was taken for too low; and since
+the first 28 "smooth" and 6 or 7 "sums" ones of F2SA, ITD, SABA, SOBA and stocBiO, and all of the
+methods with fewer, flat directions of the inner Hessian are left out of the solves (the singular
+problems were run again after that).
 """
 
 from __future__ import annotations
@@ -341,14 +341,15 @@ def line_of(outcome: Outcome) -> str:
 
 
 def answer(outcomes: list[Outcome]) -> str:
-    """What `minimize(problem)` does, in three sentences."""
+    """What `minimize(problem)` does, in a few sentences."""
     unseen = [o for o in outcomes if o.rule == "default" and o.place % 2 and o.bank != "fresh"]
     solved = sum(o.solved for o in unseen)
     other = sum(o.stationary and not o.solved for o in unseen)
     return (
         f"`minimize(problem)`, with no settings, solved {solved} of {len(unseen)} problems with a "
-        f"known solution that played no part in choosing its rules. On {other} more it ended at "
-        f'another stationary point. It said "converged" wrongly {sum(o.false for o in unseen)} '
+        "known solution that are kept for judging it; what failed among them was seen while its "
+        f"rules were made. On {other} more it ended at another stationary point. "
+        f'It said "converged" wrongly {sum(o.false for o in unseen)} '
         "times."
     )
 
