@@ -40,12 +40,12 @@ flags on clean tables. That the best of at most ten features is taken for a spli
 draws of five tables (seed 1), for time. That the model's own opinion of its flags is worth 20
 checked rows (10 before) was chosen on 72 draws of at most 700 rows (seed 41; 20 and 100 trusted
 rows; nothing wrong, 10 % uniform, 10 and 20 % near the boundary), after one of the draws here
-(soybean, near the boundary, 20 trusted rows) had shown five flags for 42 wrong labels. All lines of
-ours, those of the collapse too, were measured after both, and before two later changes: ridge
-regressions leave a row's own label out of their intercept, and a pool is blind where it has lost a
-class that its experts see. The second was chosen on generated tables and on these (seed 50), with
-the experts of before: AUC 0.897 without it and 0.896 with it on 65 draws of these, 0.910 and 0.914
-on 150 of the others."""
+(soybean, near the boundary, 20 trusted rows) had shown five flags for 42 wrong labels. That ridge
+regressions leave a row's own label out of their intercept mends an error and was chosen on nothing.
+That a pool is blind where it has lost a class that its experts see was chosen on generated tables
+and on these (seed 50): AUC 0.897 without it and 0.896 with it on 65 draws of these, 0.910 and 0.914
+on 150 of the others. All lines of ours, those of the collapse too, were measured after all this;
+those of the other ways are older, and so are their seconds."""
 _COLLAPSE = """\
 Tables with two classes and 40 % wrong labels, with no or 20 trusted rows (`--collapse`): a class is
 lost if its share of the likely labels is below a tenth of its share of the given ones. That a class

@@ -12,6 +12,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from bilevel.apps.cleaning import experts
+from bilevel.apps.cleaning.columns import recognise
+from bilevel.apps.cleaning.features import Encoder
 from bilevel.sklearn import (
     HyperCleaner,
     HyperCleaningRegressor,
@@ -24,9 +27,20 @@ QUICK = {"folds": 2, "random_state": 0}  # the checks fit some hundred times
 ESTIMATORS = [HYPER, PenalizedLogisticRegression(**QUICK)]
 
 
-REGRESSORS = [PenalizedRidge(**QUICK), HyperCleaningRegressor(random_state=0)]
+REGRESSORS = [
+    PenalizedRidge(**QUICK),
+    HyperCleaningRegressor(random_state=0),
+    HyperCleaningRegressor("hyper-cleaning", random_state=0),
+]
 
 
+@pytest.fixture
+def small_forests(monkeypatch):
+    """The checks fit some hundred times, and ask nothing about how good an answer is."""
+    monkeypatch.setattr(experts, "_TREES", 8)
+
+
+@pytest.mark.usefixtures("small_forests")
 @pytest.mark.filterwarnings("ignore:no trusted rows:UserWarning")
 @parametrize_with_checks([HyperCleaner(random_state=0), *ESTIMATORS, *REGRESSORS])
 def test_estimator_passes_every_check_of_scikit_learn(estimator, check):
@@ -145,3 +159,30 @@ def test_experts_take_tables_of_any_kind_and_rows_by_number_or_mask():
 def test_an_unknown_method_is_named(digits):
     with pytest.raises(ValueError, match="'magic'"):
         HyperCleaner(method="magic").fit(*digits)
+    with pytest.raises(ValueError, match="'magic'"):
+        HyperCleaningRegressor(method="magic").fit(*digits)
+
+
+def test_a_regressor_flags_gross_errors_of_any_table_and_next_to_nothing_where_all_is_right():
+    random = np.random.default_rng(0)
+    rooms, district = random.integers(1, 7, 300), random.choice(["north", "south", "old"], 300)
+    table = pd.DataFrame({"rooms": rooms, "district": district}).mask(
+        random.random((300, 2)) < 0.03
+    )
+    price = 100.0 * rooms**1.5 * (1 + (district == "old")) * np.exp(0.1 * random.normal(size=300))
+    assert HyperCleaningRegressor(random_state=0).fit(table, price).label_issues_.mean() < 0.02
+    wrong = np.arange(300) < 30
+    noisy = np.where(wrong, 10 * price, price)
+    trusted = np.arange(250, 300)
+    model = HyperCleaningRegressor(random_state=0).fit(table, noisy, trusted=trusted)
+    assert model.label_issues_[wrong].mean() > 0.9
+    assert model.label_issues_[~wrong].mean() < 0.02
+    assert (model.sample_weight_[trusted] == 1).all()
+    assert model.score(table, price) > 0.9
+
+
+def test_numbers_in_either_order_of_memory_give_the_same_bits():
+    X = np.random.default_rng(0).normal(size=(200, 10))
+    tables = pd.DataFrame(X), pd.DataFrame(X, copy=False)
+    one, other = (Encoder.fit(t, recognise(t)).transform(t).linear for t in tables)
+    assert np.array_equal(one, other)

@@ -213,7 +213,9 @@ def wrong_numbers():
 def test_gross_errors_are_flagged_and_the_fit_is_without_them(wrong_numbers):
     X, y, wrong = wrong_numbers
     scaled = StandardScaler().fit_transform(X)
-    model = HyperCleaningRegressor(random_state=0).fit(scaled, y, trusted=np.arange(150, 200))
+    model = HyperCleaningRegressor("hyper-cleaning", random_state=0).fit(
+        scaled, y, trusted=np.arange(150, 200)
+    )
     assert model.label_issues_[wrong].all()
     assert model.label_issues_[~wrong].mean() < 0.02
     assert model.sample_weight_[wrong].max() < model.sample_weight_[~wrong].min()
@@ -225,7 +227,9 @@ def test_gross_errors_are_flagged_and_the_fit_is_without_them(wrong_numbers):
 def test_without_trusted_rows_the_best_half_serves_with_a_warning(wrong_numbers):
     X, y, wrong = wrong_numbers
     with pytest.warns(UserWarning, match="no trusted rows"):
-        model = make_pipeline(StandardScaler(), HyperCleaningRegressor(random_state=0)).fit(X, y)
+        model = make_pipeline(
+            StandardScaler(), HyperCleaningRegressor("hyper-cleaning", random_state=0)
+        ).fit(X, y)
     found = model[-1].label_issues_
     assert found[wrong].all()
     assert found[~wrong].mean() < 0.05
@@ -234,10 +238,12 @@ def test_without_trusted_rows_the_best_half_serves_with_a_warning(wrong_numbers)
 def test_trusted_rows_pass_through_a_pipeline_as_a_mask(wrong_numbers):
     X, y, _ = wrong_numbers
     trusted = np.arange(200) >= 150
-    pipe = make_pipeline(StandardScaler(), HyperCleaningRegressor(random_state=0))
+    pipe = make_pipeline(StandardScaler(), HyperCleaningRegressor("hyper-cleaning", random_state=0))
     named = pipe.fit(X, y, hypercleaningregressor__trusted=trusted)[-1].coef_
     with sklearn.config_context(enable_metadata_routing=True):
-        asks = HyperCleaningRegressor(random_state=0).set_fit_request(trusted=True)
+        asks = HyperCleaningRegressor("hyper-cleaning", random_state=0).set_fit_request(
+            trusted=True
+        )
         routed = make_pipeline(StandardScaler(), asks).fit(X, y, trusted=trusted)[-1].coef_
     assert np.array_equal(named, routed)
 

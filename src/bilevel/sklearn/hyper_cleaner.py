@@ -6,21 +6,17 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
 from sklearn.utils import assert_all_finite, check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
+from sklearn.utils.validation import check_is_fitted, check_X_y
 
 from bilevel.apps.cleaning.hyper_cleaning import clean
-from bilevel.errors import quoted
 from bilevel.models.softmax.problem import add_bias
-from bilevel.sklearn.linear import DTYPES, Array, LinearSoftmax, TakesTrusted
-
-_EXPERTS, _HYPER_CLEANING = "experts", "hyper-cleaning"
+from bilevel.sklearn.linear import EXPERTS, HYPER_CLEANING, Array, LinearSoftmax, TakesTables
 
 
 @dataclass(repr=False, eq=False)  # scikit-learn has its own
-class HyperCleaner(TakesTrusted, LinearSoftmax):
+class HyperCleaner(TakesTables, LinearSoftmax):
     """A classifier for data with wrong labels, which tells which of them are wrong.
 
     Two methods. "experts", the better one for tables: several models learn the labels, each row is
@@ -60,7 +56,7 @@ class HyperCleaner(TakesTrusted, LinearSoftmax):
         (True, True)
     """
 
-    method: str = _EXPERTS
+    method: str = EXPERTS
     ridge: float = 1e-3
     algorithm: str = "aid-bio"
     steps: int = 30
@@ -88,10 +84,8 @@ class HyperCleaner(TakesTrusted, LinearSoftmax):
                 transformed: mark rows of X instead; or
             trusted: the rows of X whose labels are right, as a mask or by their numbers.
         """
-        methods = {_EXPERTS: self._fit_experts, _HYPER_CLEANING: self._fit_hyper_cleaning}
-        if self.method not in methods:
-            raise ValueError(f"method must be one of {list(methods)}, got {quoted(self.method)}")
-        methods[self.method](X, y, X_trusted, y_trusted, trusted)
+        methods = {EXPERTS: self._fit_experts, HYPER_CLEANING: self._fit_hyper_cleaning}
+        methods[self._checked_method()](X, y, X_trusted, y_trusted, trusted)
         return self
 
     def _fit_experts(self, X: Any, y: Any, X_trusted: Any, y_trusted: Any, trusted: Any) -> None:
@@ -121,30 +115,9 @@ class HyperCleaner(TakesTrusted, LinearSoftmax):
         self.label_quality_ = self.sample_weight_ = 1 - found.wrong[:rows]
         self.label_issues_, self.likely_label_ = found.flagged[:rows], found.likely[:rows]
 
-    def _tell(self, stage: str, done: int, total: int) -> None:
-        if self.verbose:
-            print(f"[HyperCleaner] {done} of {total}: {stage}")
-
-    def _frame(self, X: Any, reset: bool) -> Any:
-        """A DataFrame as it is, with texts and gaps; anything else as numbers."""
-        import pandas as pd
-
-        if isinstance(X, pd.DataFrame):
-            validate_data(self, X, skip_check_array=True, reset=reset)
-            return X.reset_index(drop=True)
-        X = validate_data(
-            self,
-            X,
-            accept_sparse="csr",
-            dtype=DTYPES,
-            ensure_all_finite="allow-nan",
-            reset=reset,
-        )
-        return pd.DataFrame(X.toarray() if scipy.sparse.issparse(X) else X)
-
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self, "classes_")
-        if self.method == _HYPER_CLEANING:
+        if self.method == HYPER_CLEANING:
             return super()._scores(X)
         return np.log(self.findings_.model.probabilities(self._frame(X, reset=False)))
 
@@ -195,8 +168,3 @@ class HyperCleaner(TakesTrusted, LinearSoftmax):
         count = min(max(2, round(fraction * rows)), rows - 1)
         mask[np.random.default_rng(seed).permutation(rows)[:count]] = True
         return mask
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.method == _EXPERTS
-        return tags

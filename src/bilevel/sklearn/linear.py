@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import scipy.special
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from bilevel.errors import short
+from bilevel.errors import quoted, short
 from bilevel.models.softmax.problem import add_bias
 
 Array = np.ndarray[Any, Any]
 DTYPES = (np.float64, np.float32)
+EXPERTS, HYPER_CLEANING = "experts", "hyper-cleaning"
 _FEWEST = 4  # rows, so that each part of a split has two
 _HINT = (
     "Texts and categories must become numbers first, such as by make_pipeline(TfidfVectorizer(), "
@@ -141,3 +143,42 @@ class TakesTrusted:
         if mask.sum() < 2:
             raise ValueError(f"trusted marks {mask.sum()} of {rows} rows: mark at least 2")
         return mask
+
+
+class TakesTables(TakesTrusted):
+    """An estimator with two methods, of which the experts take a DataFrame of any columns."""
+
+    method: str
+    verbose: int
+
+    def _checked_method(self) -> str:
+        if self.method not in (EXPERTS, HYPER_CLEANING):
+            known = [EXPERTS, HYPER_CLEANING]
+            raise ValueError(f"method must be one of {known}, got {quoted(self.method)}")
+        return self.method
+
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        if self.verbose:
+            print(f"[{type(self).__name__}] {done} of {total}: {stage}")
+
+    def _frame(self, X: Any, reset: bool) -> Any:
+        """A DataFrame as it is, with texts and gaps; anything else as numbers."""
+        import pandas as pd
+
+        if isinstance(X, pd.DataFrame):
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            return X.reset_index(drop=True)
+        X = validate_data(
+            self,
+            X,
+            accept_sparse="csr",
+            dtype=DTYPES,
+            ensure_all_finite="allow-nan",
+            reset=reset,
+        )
+        return pd.DataFrame(X.toarray() if scipy.sparse.issparse(X) else X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.allow_nan = self.method == EXPERTS
+        return tags

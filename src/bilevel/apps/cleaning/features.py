@@ -101,7 +101,8 @@ def _matrix(
         since = when.tz_localize(None).to_numpy("datetime64[us]") - np.datetime64(0, "us")
         day = since / np.timedelta64(1, "D")
         blocks.append(np.column_stack([day, when.day_of_week, when.month, when.hour]).astype(float))
-    return np.hstack(blocks)
+    # In one order of memory: sums that differ by rounding may turn a tie of splits.
+    return np.ascontiguousarray(np.hstack(blocks))
 
 
 @dataclass(frozen=True)
