@@ -12,6 +12,7 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_predict
 
+from bilevel.apps.cleaning import numbers
 from bilevel.apps.cleaning.numbers import _two_laws, find_wrong_numbers
 
 from .dirty_tables import Command
@@ -90,6 +91,33 @@ def test_the_two_laws_are_told_apart_by_bayes() -> None:
     law = 0.1 * np.exp(-((error / 10) ** 2) / 2) / 10
     truth = law / (law + 0.9 * np.exp(-(error**2) / 2))
     assert np.abs(p - truth).mean() < 0.02
+
+
+@pytest.mark.parametrize("kind", ["far tails", "all alike"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_gross_errors_of_another_law_than_the_normal_are_told_apart(kind: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    right = 0.4 * random.normal(size=500)
+    off = 2 * random.standard_cauchy(75) if kind == "far tails" else np.full(75, 2.0)
+    found = _two_laws(right + np.r_[off, np.zeros(425)], np.ones(500), np.zeros(500, bool)) > 0.5
+    assert found[:75][np.abs(off) > 1.5].mean() > 0.9
+    assert found[75:].mean() < 0.01
+
+
+def test_numbers_without_any_error_are_right() -> None:
+    size = np.random.default_rng(0).normal(size=60)
+    for values in (np.full(60, 7.0), np.r_[1000.0, np.full(59, 7.0)]):
+        wrong = find_wrong_numbers(pd.DataFrame({"size": size}), values).wrong
+        assert ((wrong > 0.5) == (values > 7)).all()
+    assert (_two_laws(np.zeros(60), np.ones(60), np.zeros(60, bool)) < 0.5).all()
+
+
+def test_laws_that_are_equally_likely_share_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit(error: Array, scale: Array, trusted: Array, tail: float, law: object) -> Any:
+        return -100.0, np.full(4, float(tail == 3))  # one of three tails
+
+    monkeypatch.setattr(numbers, "_by_em", fit)
+    assert np.allclose(_two_laws(np.zeros(4), np.ones(4), np.zeros(4, bool)), 1 / 3)
 
 
 def test_the_command_finds_out_that_labels_are_numbers_and_predicts_them(clean: Command) -> None:

@@ -89,6 +89,7 @@ def find_wrong_labels(
         audit: of a sample, how many labels were checked and how many were wrong; with `fair` it
             counts in any case, without it only if it does not contradict the other labels.
         annotators: (rows, annotators), the labels that each of them gave; None where one gave none.
+            Each by themselves: give the votes of one who copied another's only once.
         columns: what each column holds, as `recognise` gives it by default.
         seed: of folds, forests and landmarks.
         jobs: processes for the forests.

@@ -4,20 +4,23 @@ The same experts, each row judged by fits without its own value, in two rounds: 
 from values that the first thinks wrong only as far as it believes them. A row's residual comes
 from one of two laws,
 
-    e ~ (1 − π) s(x) t_ν(0, σ) + π N(0, τ²)
+    e ~ (1 − π) s(x) t_ν(0, σ) + π g(e)
 
 the first with tails as heavy as the residuals show, and a scale s(x) that other rows foretell; the
-second as wide as gross errors are. P(wrong) is the posterior of the second.
+second, of gross errors, one of three. P(wrong) is the posterior of the second, in the mean over the
+laws by their likelihood.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
+from scipy.special import softmax
 from scipy.stats import norm, t
 
 from bilevel.apps.cleaning import counting, experts
@@ -28,10 +31,19 @@ from bilevel.apps.cleaning.rounds import Progress, Stages
 _EXPERTS = experts.ALL[1:]  # softmax regression is for classes
 _FAR = 8.0  # robust scales beyond which a value teaches no more than that it is far
 _TAILS = (3.0, 6.0, 30.0)  # ν
+_START, _MORE = 10.0, 20.0  # τ in median errors; nats that a skewed law of right values may gain
 _EM, _RARE = 60, 9.0  # steps; the prior's rows without a gross error for one with it
 _WIDER = 3.0  # a gross error is at least so many times an ordinary one
 _INSIDE = 0.9  # of right values are in their interval
 _FACTOR, _OFFSET = 1.6, 0.02
+
+
+class _Gross(Enum):
+    """How gross errors are spread: N(0, τ²); with far tails, (2/πτ) x² / (1 + x²)² of x = e/τ; or
+    all much alike, as by a wrong unit, N(μ, τ²).
+    """
+
+    WIDE, FAR, ALIKE = range(3)
 
 
 @dataclass(frozen=True)
@@ -214,23 +226,40 @@ def _scales(far: Array, usual: float) -> Array:
 
 
 def _two_laws(error: Array, scale: Array, trusted: Array) -> Array:
-    """P(the error is gross) of each row, as if it were doubtful; by EM, the best of the tails."""
-    best, wrong = -np.inf, np.zeros(len(error))
-    usual = 1.4826 * float(np.median(np.abs(error / scale)))
-    for tail in _TAILS:
-        share_, sigma, wide = 0.05, usual, 10 * float(np.median(np.abs(error))) + 1e-9
-        for _ in range(_EM):
-            plain = t.pdf(error / (sigma * scale), tail) / (sigma * scale) + 1e-300
-            gross = norm.pdf(error, 0, wide) + 1e-300
-            p = share_ * gross / (share_ * gross + (1 - share_) * plain)
-            mine = np.where(trusted, 0, p)
-            share_ = mine.sum() / ((~trusted).sum() + _RARE)
-            # The t law as a normal one of random scale: rows far out count less.
-            heavy = (1 - mine) * (tail + 1) / (tail + (error / (sigma * scale)) ** 2)
-            sigma = np.sqrt((heavy * (error / scale) ** 2).sum() / (1 - mine).sum()) + 1e-9
-            least = _WIDER * sigma * float(np.median(scale))
-            wide = max(np.sqrt((mine * error**2).sum() / max(mine.sum(), 1e-9)), least)
-        mixed = np.where(trusted, plain, share_ * gross + (1 - share_) * plain)
-        if (fit := float(np.log(mixed).sum())) > best:
-            best, wrong = fit, p
-    return wrong
+    """P(the error is gross) of each row, as if it were doubtful.
+
+    The mean over the laws, by likelihood: where two are almost as likely, and one of them has no
+    gross errors, the best alone would turn on the last bits.
+    """
+    fits = [_by_em(error, scale, trusted, tail, law) for tail in _TAILS for law in _Gross]
+    mean = softmax([fit for fit, _ in fits]) @ np.array([wrong for _, wrong in fits])
+    return np.asarray(np.minimum(mean, 1))  # it is above by rounding alone
+
+
+def _by_em(
+    error: Array, scale: Array, trusted: Array, tail: float, law: _Gross
+) -> tuple[float, Array]:
+    """The log-likelihood, and P(the error is gross)."""
+    share_, at, wide = 0.05, 0.0, _START * float(np.median(np.abs(error))) + 1e-9
+    sigma = 1.4826 * float(np.median(np.abs(error / scale))) + 1e-9
+    for _ in range(_EM):
+        plain = t.pdf(error / (sigma * scale), tail) / (sigma * scale) + 1e-300
+        x2 = ((error - at) / wide) ** 2
+        shape = 2 / np.pi * x2 / (1 + x2) ** 2 if law is _Gross.FAR else norm.pdf(np.sqrt(x2))
+        gross = shape / wide + 1e-300
+        p = share_ * gross / (share_ * gross + (1 - share_) * plain)
+        mine = np.where(trusted, 0, p)
+        total = max(mine.sum(), 1e-9)
+        share_ = mine.sum() / ((~trusted).sum() + _RARE)
+        # The t law as a normal one of random scale: rows far out count less.
+        heavy = (1 - mine) * (tail + 1) / (tail + (error / (sigma * scale)) ** 2)
+        sigma = np.sqrt((heavy * (error / scale) ** 2).sum() / (1 - mine).sum()) + 1e-9
+        least = _WIDER * sigma * float(np.median(scale))
+        if law is _Gross.FAR:
+            wide = max(wide * np.sqrt(4 / 3 * (mine * x2 / (1 + x2)).sum() / total), least)
+            continue
+        at = (mine * error).sum() / total if law is _Gross.ALIKE else 0.0
+        spread = (mine * (error - at) ** 2).sum() / total
+        wide = np.sqrt(max(spread, least**2 - at**2, (least / _WIDER**2) ** 2))
+    mixed = np.where(trusted, plain, share_ * gross + (1 - share_) * plain)
+    return float(np.log(mixed).sum()) - _MORE * (law is _Gross.ALIKE), p
