@@ -12,6 +12,7 @@ import pytest
 from bilevel.apps.cleaning.columns import Column, Kind, dates_of, leaks, recognise
 from bilevel.apps.cleaning.counting import how_many, how_right, most_expected_f1
 from bilevel.apps.cleaning.features import Encoder
+from bilevel.errors import UserError
 
 from .dirty_tables import Command, dirty
 
@@ -99,6 +100,12 @@ def test_wide_tables_are_taken_to_few_directions() -> None:
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 1200)))
     views = Encoder.fit(frame, recognise(frame)).transform(frame)
     assert [view.shape[1] for view in views] == [29, 29, 1200]
+
+
+def test_a_table_of_which_nothing_can_be_learned_is_refused_with_the_reason() -> None:
+    frame = pd.DataFrame({"row": np.arange(50), "made": ["here"] * 50})
+    with pytest.raises(UserError, match=r"no column to learn from\. 'row' is left out: .*'made'"):
+        Encoder.learn(frame, recognise(frame))
 
 
 def test_a_column_made_from_the_label_is_told_and_a_good_one_is_not() -> None:

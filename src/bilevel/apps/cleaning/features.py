@@ -13,6 +13,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bilevel.apps.cleaning.columns import Array, Column, Kind, dates_of, day_comes_first, finite
+from bilevel.errors import UserError, quoted
 
 _LEVELS = 40  # of a category that are told apart
 _DIRECTIONS, _TEXT_DIRECTIONS = 300, 100
@@ -227,6 +228,9 @@ class Encoder:
         frame: pd.DataFrame, columns: list[Column], seed: int = 0
     ) -> tuple[Encoder, Features]:
         """The encoder, and the features of the rows that it was learned from."""
+        if all(column.kind is Kind.IGNORED for column in columns):
+            why = [f"{quoted(column.name)} is left out: {column.note}" for column in columns]
+            raise UserError(f"there is no column to learn from. {'; '.join(why[:5])}")
         numbers, categories = Numbers.fit(frame, columns), Categories.fit(frame, columns)
         texts, views = Texts.learn(frame, columns, seed)
         found = Encoder(numbers, categories, texts, np.zeros((0, 0)))
