@@ -186,6 +186,14 @@ def test_an_iterator_that_is_used_up_is_told() -> None:
         source.at(1, 0)
 
 
+@pytest.mark.parametrize("part", [(torch.ones(3), 1), {"row": torch.ones(3)}])
+def test_a_list_of_rows_or_of_batches_is_not_taken_for_columns(part: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"list of (tuple|dict)s\. If they are rows"
+    ):
+        as_data("inner_data", [part, part])
+
+
 @pytest.mark.parametrize("data", [loader(), DataLoader(Counting(), batch_size=2)])
 def test_a_stream_that_nobody_holds_is_gone_at_once(data: DataLoader[Any]) -> None:
     """Without the garbage collector, in which torch waits five seconds for each worker."""

@@ -1,6 +1,7 @@
 """Every kind of data, against plain indexing."""
 
 import numpy as np
+import pandas
 import pytest
 import scipy.sparse
 import torch
@@ -201,3 +202,11 @@ def test_scipy_and_torch_csr_hold_the_same_numbers_both_ways():
 def test_what_is_no_data_raises_with_its_place_and_remedy(data, error, message):
     with pytest.raises(error, match=message):
         as_source("inner_data", data)
+
+
+def test_a_table_of_numbers_is_read_as_an_array():
+    frame = pandas.DataFrame(DENSE, columns=list("abcd"), index=range(10, 10 + ROWS))
+    source = as_source("inner_data", (frame, pandas.Series(LABELS)))
+    rows, labels = source.batch(torch.tensor([5, 1])).data
+    assert rows.equal(torch.as_tensor(DENSE[[5, 1]]))
+    assert labels.equal(torch.as_tensor(LABELS[[5, 1]]))

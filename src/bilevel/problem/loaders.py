@@ -32,6 +32,12 @@ def as_data(name: str, data: Any) -> Source:
         return _of_loader(name, DataLoader(data, batch_size=None))
     if callable(data) and not hasattr(data, "__getitem__") and not isinstance(data, Source):
         return ReadStream(name, data, lambda epoch, seed: iter(data()))
+    if isinstance(data, list) and any(isinstance(part, tuple | dict) for part in data):
+        raise TypeError(
+            f"{name} is a list of {type(data[0]).__name__}s. If they are rows, give "
+            f"DataLoader({name}, batch_size=...); if they are batches, a function, such as lambda: "
+            f"iter({name}); if they are columns, a tuple of tensors"
+        )
     return as_source(name, data)
 
 

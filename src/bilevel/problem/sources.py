@@ -114,8 +114,8 @@ def _source(name: str, data: Any) -> Source:
     if isinstance(data, Mapping):
         parts = {key: as_source(f"{name}[{quoted(key)}]", part) for key, part in data.items()}
         return _DictSource(name, parts)
-    if isinstance(data, np.ndarray):
-        return _TensorSource(name, as_tensor(data))
+    if isinstance(data, np.ndarray) or hasattr(data, "to_numpy"):  # a table of numbers
+        return _TensorSource(name, as_tensor(np.asarray(data)))
     if isinstance(data, Tensor):
         return _CSRSource(name, data) if data.layout == torch.sparse_csr else _dense(name, data)
     if scipy.sparse.issparse(data):
