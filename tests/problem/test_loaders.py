@@ -188,9 +188,7 @@ def test_an_iterator_that_is_used_up_is_told() -> None:
 
 @pytest.mark.parametrize("part", [(torch.ones(3), 1), {"row": torch.ones(3)}])
 def test_a_list_of_rows_or_of_batches_is_not_taken_for_columns(part: Any) -> None:
-    with pytest.raises(
-        TypeError, match=r"list of (tuple|dict)s\. If they are rows"
-    ):
+    with pytest.raises(TypeError, match=r"list of (tuple|dict)s\. If they are rows"):
         as_data("inner_data", [part, part])
 
 
