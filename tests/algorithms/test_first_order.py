@@ -16,6 +16,7 @@ from bilevel.algorithms import BOME, BVFSM, F2BA, F3SA, MEHA, VPBGD, AccF2BA, F2
 from bilevel.hypergradients import CentralValue, Stand
 from bilevel.hypergradients.central_value import central
 from bilevel.oracles import View, make
+from bilevel.problem.examples import halves
 
 from ..truth.dense_truth import hypergradient, relative
 from ..truth.quadratics import Quadratic, noisy_sum, quadratic
@@ -257,3 +258,17 @@ def test_bvfsm_stays_inside_its_barrier_and_nears_the_solution_as_it_falls() -> 
         errors.append(relative(result.x, q.solution()))
     assert 8 < errors[0] / errors[1] < 12  # as the root of σ
     assert errors[1] < 0.03
+
+
+def test_a_chapter_of_bome_begins_apart_from_the_inner_solution_and_so_along_the_hypergradient():
+    """At the solution itself q is zero, and x would follow f alone, which does not depend on it."""
+    problem, rate = halves(), 100.0
+    oracle = make(problem)
+    points = {"x": problem.x0, "y": torch.zeros(2), "v": -torch.ones(2)}  # y* = 2x, v = H⁻¹∇y f
+    method = BOME(inner_steps=40, inner_lr=0.25, rate=rate)
+    state = method.begin(oracle, points)
+    assert state.y.tolist() == pytest.approx([1 / rate] * 2)
+    _, report = method.step(View.of(oracle), state)
+    # λ = η − ⟨∇f, ∇q⟩ / ‖∇q‖², of which the second part is a fifth of η here; ∇Φ(0) = −4.
+    expected = -4 * (1 + (1 - 1 / rate) / 5)
+    assert report.direction.tolist() == pytest.approx([expected] * 2, rel=1e-5)
