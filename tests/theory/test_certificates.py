@@ -184,7 +184,7 @@ def test_estimated_constants_make_a_certificate_that_says_so():
     bounds = bent(0).constants(float(x.norm()))
     sure, error, size = off(problem, x, at.y + 0.01, at, constants=bounds)
     assert_valid(sure, error, size)
-    assert "bounds that hold" in str(sure)
+    assert "proven bounds" in str(sure)
     assert f"{sure.stationarity:.3g}" in str(sure)
 
 
@@ -243,7 +243,7 @@ SAMPLED = AID(CG(5), BatchSizes(outer=3))
     ),
     ("no convexity", refuse(problem=FLAT), ValueError, "μ = 0.0 … Add a ridge"),
     ("given μ = 0", refuse(constants=known(L_g=1.0)), ValueError, "μ = 0.0 .given."),
-    ("rows of f", refuse(SAMPLED), ValueError, "cannot see the noise of BatchSizes … outer=3"),
+    ("rows of f", refuse(SAMPLED), ValueError, "does not cover the noise of BatchSizes … outer=3"),
     ("no method", refuse("AID"), TypeError, "method must be … got 'AID'"),
     ("no problem", lambda: certify(3, 1, 2), TypeError, "problem must be … got 3"),
 )
@@ -256,3 +256,13 @@ def test_a_certificate_reads_by_name_and_by_key(solved):
     made = certify(problem, x, at.y)
     assert made["norm"] == made.norm
     assert [field.name for field in dataclasses.fields(made)] == made.keys()
+
+
+def test_an_inner_loss_that_curves_down_everywhere_has_no_bound_and_says_why() -> None:
+    ones = torch.ones(2).double()
+    problem = bilevel.Problem(
+        lambda x, y: (y**2).sum(), lambda x, y: ((y**2 - x) ** 2).sum(), ones, 0 * ones
+    )
+    assert estimate(problem, ones, 0 * ones).L_g.value == pytest.approx(4.0)
+    with pytest.raises(ValueError, match=r"μ = 0\.0 .*without strong convexity"):
+        certify(problem, ones, 0 * ones)

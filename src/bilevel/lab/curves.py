@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,11 +45,6 @@ class Curve:
         measured = values[~np.isnan(values)]
         return float(measured[-1]) if len(measured) else math.nan
 
-    def series(self, metric: str) -> tuple[Vector, Vector]:
-        """The seconds and the values of a metric; a value that was lost (NaN) is infinite."""
-        values = self.column(metric)
-        return self.column("seconds"), np.where(np.isnan(values), math.inf, values)
-
     def against(self, prices: Sequence[str], name: str) -> tuple[Vector, Vector]:
         """A column against the sum of others, up to the first value that is not finite.
 
@@ -82,16 +76,6 @@ def held(x: Vector, values: Vector, places: ArrayLike) -> Vector:
     return found
 
 
-def value_at(curve: Curve, metric: str, time: float) -> float:
-    """The last value that was measured at or before a time.
-
-    >>> curve = Curve("a", 0, {"seconds": np.array([0.0, 1.5]), "loss": np.array([2.3, 1.0])})
-    >>> value_at(curve, "loss", 1.0), value_at(curve, "loss", 2.0)
-    (2.3, 1.0)
-    """
-    return float(held(*curve.series(metric), [time])[0])
-
-
 def time_to(curve: Curve, metric: str, level: float) -> float:
     """When a metric was first measured at or below a level; infinite if it never was.
 
@@ -99,8 +83,8 @@ def time_to(curve: Curve, metric: str, level: float) -> float:
     >>> time_to(curve, "loss", 1.2), time_to(curve, "loss", 0.9)
     (1.5, inf)
     """
-    seconds, values = curve.series(metric)
-    return float(next(iter(seconds[values <= level]), math.inf))
+    reached = curve.column("seconds")[curve.column(metric) <= level]
+    return float(next(iter(reached), math.inf))
 
 
 def stepped(
@@ -108,7 +92,7 @@ def stepped(
 ) -> tuple[Vector, Vector]:
     """The prices and values from the first outer step on; what is not finite is the start's value.
 
-    A run without a step has its start's value for ever.
+    A run without a step keeps its start's value.
 
     >>> columns = {"step": [0, 1, 2], "seconds": [0, 1.5, 2], "loss": [2.3, 1.0, math.nan]}
     >>> curve = Curve("a", 0, {name: np.array(values, float) for name, values in columns.items()})
@@ -143,40 +127,6 @@ def spent_until(
     there = (curve.column("step") >= 1) & (curve.column(metric) <= level)
     found = paid[there] if there.any() else paid[-1:]
     return float(found[0]), bool(there.any())
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One number for each seed."""
-
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.values)
-
-    @property
-    def spread(self) -> float:
-        """The standard deviation over seeds; 0 of one seed, infinite where a value is."""
-        if not all(map(math.isfinite, self.values)):
-            return math.inf
-        return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
-
-    def __str__(self) -> str:
-        finite = tuple(value for value in self.values if math.isfinite(value))
-        if not finite:
-            return "never"
-        text = f"{Sample(finite).mean:.4g} ± {Sample(finite).spread:.2g}"
-        missing = len(self.values) - len(finite)
-        return f"{text} (in {missing} of {len(self.values)} seeds never)" if missing else text
-
-
-def finals(curves: Curves, metric: str) -> dict[str, Sample]:
-    """By label, the last values."""
-    ends = {
-        label: [value_at(c, metric, math.inf) for c in seeds] for label, seeds in curves.items()
-    }
-    return {label: Sample(tuple(values)) for label, values in ends.items()}
 
 
 @dataclass(frozen=True)

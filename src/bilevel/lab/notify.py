@@ -1,4 +1,4 @@
-"""How long work tells of its progress."""
+"""How long-running work reports its progress."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import sys
 import time
 from collections.abc import Callable
 
-Notify = Callable[[str, float, int], None]  # what goes on, how many parts are done, of how many
+Notify = Callable[[str, float, int], None]  # what is running, how many parts are done, of how many
 
 
 def silent(what: str, done: float, total: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def line_in_terminal() -> Notify:
-    """One line on stderr that is written over, if that is a terminal; cut where it would wrap."""
+    """One line on stderr that is overwritten, if stderr is a terminal; cut where it would wrap."""
     began = time.monotonic()
 
     def tell(what: str, done: float, total: int) -> None:

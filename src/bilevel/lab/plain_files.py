@@ -1,4 +1,4 @@
-"""Text, JSON and TOML that someone may have damaged: read, or refused by name."""
+"""Text, JSON and TOML, written whole; what someone may have damaged is refused by name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ import tomllib
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bilevel.durable.files import write_text
 from bilevel.durable.regular import check_regular
 from bilevel.errors import UserError, quoted, short
 
 Json = TypeVar("Json", dict[str, Any], list[Any])
+
+
+def write_json(file: Path, content: Any) -> None:
+    """Write plain data, completely or not at all."""
+    write_text(file, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(file: Path, kind: type[Json]) -> Json:

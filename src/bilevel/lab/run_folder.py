@@ -13,7 +13,6 @@ Whole files appear at once, under their name, or not at all; lines are flushed a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from bilevel.durable.files import remove_parts, write_text
 from bilevel.durable.lock import locked
 from bilevel.errors import UserError
 from bilevel.lab.curves import Curve
-from bilevel.lab.plain_files import parse_toml, read_json, read_text
+from bilevel.lab.plain_files import parse_toml, read_json, read_text, write_json
 from bilevel.lab.run_log import RunLog, writing
 
 if TYPE_CHECKING:
@@ -39,56 +38,45 @@ class Folder:
     path: Path
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Make the folder, and keep other processes out of it."""
-        with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-        with locked(self.path):
-            yield
+    def recording(self, experiment: Experiment, command: str, data: str = "") -> Iterator[None]:
+        """Inside, the folder is this process's alone, and has a record of what is run in it.
 
-    def open(self, experiment: Experiment, command: str, data: str = "") -> bool:
-        """Write down what is run, or go on with what is there if it is the same experiment.
+        What is there is gone on with if it is of the same experiment. Where nothing is left to
+        run, the record of who made the runs stays; records of earlier commands are kept in it.
 
         Args:
             experiment: what is run.
             command: what the user typed.
             data: the checksum of its data.
-
-        Returns:
-            Whether a record of this command was made: where nothing is left to run, the record
-            of who made the runs stays. Records of earlier commands are kept in it.
         """
-        from bilevel.durable.about import about
-
-        resolved = experiment.resolved()
-        if self._toml_file.exists():
-            self._check_same(resolved)
-        with writing(self.path):
-            remove_parts(self.path)
-            write_text(self._toml_file, resolved.to_toml())
-            before = read_json(self.path / "about.json", dict)
-            if before and self._has_all(resolved):
-                return False
-            earlier = {"earlier": [*before.pop("earlier", []), before]} if before else {}
-            self._write_about({**about(command), "data": data, **earlier})
-        return True
-
-    def close(self) -> None:
-        """Write down how busy the machine was at the end."""
-        from bilevel.durable.about import load
+        from bilevel.durable.about import about, load
 
         with writing(self.path):
-            self._write_about({**read_json(self.path / "about.json", dict), "load_after": load()})
+            self.path.mkdir(parents=True, exist_ok=True)
+        with locked(self.path):
+            resolved, file = experiment.resolved(), self.path / "about.json"
+            if self._toml_file.exists():
+                self._check_same(resolved)
+            with writing(self.path):
+                remove_parts(self.path)
+                write_text(self._toml_file, resolved.to_toml())
+                before = read_json(file, dict)
+                is_new = not before or self.done(resolved) < resolved.runs
+                if is_new:
+                    earlier = {"earlier": [*before.pop("earlier", []), before]} if before else {}
+                    write_json(file, {**about(command), "data": data, **earlier})
+            yield
+            if is_new:
+                with writing(self.path):
+                    write_json(file, {**read_json(file, dict), "load_after": load()})
 
-    def _has_all(self, experiment: Experiment) -> bool:
-        return all(
+    def done(self, experiment: Experiment) -> int:
+        """How many of an experiment's runs have ended."""
+        return sum(
             self.log(contestant.label, seed).done
             for contestant in experiment.algorithms
             for seed in experiment.seeds
         )
-
-    def _write_about(self, content: dict[str, Any]) -> None:
-        write_text(self.path / "about.json", json.dumps(content, indent=2) + "\n")
 
     def log(self, label: str, seed: int) -> RunLog:
         return RunLog(self.path / "runs" / label / f"seed-{seed}")
@@ -116,7 +104,7 @@ class Folder:
         _ = self.experiment, self.about, self.verdicts, self.verdicts_text
         if not self.curves:
             raise UserError(
-                f"{self.path} has no metrics yet: no line in any runs/LABEL/seed-K/metrics.jsonl; "
+                f"{self.path} has no metrics yet (no line in any runs/LABEL/seed-K/metrics.jsonl): "
                 "wait for the first evaluation, or start the run again"
             )
         return self

@@ -1,4 +1,4 @@
-"""The log of one run: its lines, its checkpoint and its end, in a folder of their own.
+"""The log of one run: its lines and its end, in a folder that also has its checkpoints.
 
 What needs torch is imported where a run is written: reading a log takes a tenth of that time.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-import warnings
+import shutil
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,34 +20,12 @@ from bilevel.durable.files import remove_parts, replacing, write_text
 from bilevel.durable.folders import named_errors
 from bilevel.errors import UserError, quoted
 from bilevel.lab.curves import Curve, Vector
-from bilevel.lab.plain_files import parse_json, read_json, read_text
+from bilevel.lab.plain_files import parse_json, read_json, read_text, write_json
 
 if TYPE_CHECKING:
-    from bilevel.algorithms import State
-    from bilevel.durable.store import Store
-    from bilevel.runs.checkpoints.identity import Identity
-    from bilevel.runs.result import Past, Result
+    from bilevel.runs.result import Result
 
 Line = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Beginning:
-    """Where a run begins: at its start, or where it was interrupted.
-
-    Args:
-        past: what lies behind it; None at its start.
-        identity: of the run that was interrupted.
-        last: the last line that was measured; None if there is none.
-    """
-
-    past: Past | None = None
-    identity: Identity | None = None
-    last: Line | None = None
-
-    @property
-    def state(self) -> State | None:
-        return None if self.past is None else self.past.state
 
 
 @dataclass(frozen=True)
@@ -87,42 +65,19 @@ class RunLog:
         with writing(self.folder), self._metrics.open("a", encoding="utf-8") as file:
             file.write(_json_line(line))
 
-    def save(self, past: Past, identity: Identity) -> None:
-        """Write a checkpoint; a failure is a warning, and what was saved before stays."""
-        from bilevel.runs.checkpoints.saved import Saved
-
-        try:
-            self._store.save(past.state.step, {"identity": identity, "past": Saved(past).plain()})
-        except OSError as error:
-            warnings.warn(
-                f"a checkpoint could not be written to {self.folder} ({error}): those before it "
-                "are kept, and the run goes on",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-
-    def begin(self) -> Beginning:
-        """Make the folder ready, and say where to begin: an interrupted run goes on."""
+    def begin(self, last_step: float) -> Line | None:
+        """Make the folder ready, with the lines up to a step; return the last of them."""
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             remove_parts(self.folder)
-            content = self._store.load() or {}
-            past = self._past(content) if content else None
-            last_step = past.state.step if past else -1
             kept = [line for line in self.lines() if self._step(line) <= last_step]
             write_text(self._metrics, "".join(map(_json_line, kept)))
-        return Beginning(past, content.get("identity"), kept[-1] if kept else None)
+        return kept[-1] if kept else None
 
-    def _past(self, content: Any) -> Past:
-        from bilevel.runs.checkpoints.saved import Saved
-
-        try:
-            return Saved.of(content["past"]).past
-        except Exception as error:  # a whole file may hold anything
-            raise UserError(
-                f"a checkpoint in {self.folder} does not hold what a run keeps "
-                f"({type(error).__name__}): delete this folder, and the run starts over"
-            ) from error
+    @property
+    def checkpoints(self) -> Path:
+        """Where `minimize` keeps the run until it is done."""
+        return self.folder / "checkpoint"
 
     def finish(self, result: Result) -> None:
         """Write down the solution and how the run ended."""
@@ -130,15 +85,15 @@ class RunLog:
         with writing(self.folder):
             with replacing(self.folder / "final.npz") as part, part.open("wb") as file:
                 np.savez(file, x=_array(result.x), y=_array(result.y))
-            write_text(self.folder / "done.json", json.dumps(ending, indent=2) + "\n")
-        self._store.clear()
+            write_json(self.folder / "done.json", ending)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def _step(self, line: Line) -> float:
         step = line.get("step")
         if not isinstance(step, int | float):
             raise UserError(
-                f"{self._metrics}: a line has no step, but {quoted(step)}: delete the folder "
-                f"{self.folder}, and this run starts over"
+                f"{self._metrics}: a line has the step {quoted(step)}, not a number: delete the "
+                f"folder {self.folder} to start this run again"
             )
         return step
 
@@ -146,17 +101,11 @@ class RunLog:
     def _metrics(self) -> Path:
         return self.folder / "metrics.jsonl"
 
-    @property
-    def _store(self) -> Store:
-        from bilevel.durable.store import Store
-
-        return Store(self.folder / "checkpoint")
-
 
 def writing(folder: Path) -> AbstractContextManager[None]:
     """Inside, a full disk or a forbidden folder is a UserError."""
     return named_errors(
-        folder, "what was done is kept. Make room, or choose another folder with -o."
+        folder, "the results so far are kept. Make room, or choose another folder with -o."
     )
 
 

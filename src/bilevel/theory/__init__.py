@@ -1,4 +1,4 @@
-"""The paper's analysis as something to run: constants, settings, error bounds."""
+"""The paper's analysis as code: constants, settings and error bounds."""
 
 from bilevel.numerics.lanczos import Spectrum, extreme_eigenvalues
 from bilevel.problem.constants import Constant, Kind

@@ -37,6 +37,14 @@ class Certificate(Record):
         inner: the part of the error that is due to y − y*.
         linear: the part that is due to the linear solve (to its mean, for a sampled one).
         constants: what the bound is based on.
+
+    Example:
+        >>> import torch, bilevel
+        >>> I = torch.eye(2).double()
+        >>> problem = bilevel.quadratic_problem(2 * I, I, I[0], I, I[1])
+        >>> found = bilevel.certify(problem, I[0], I[0])
+        >>> found.rigorous, found.stationarity == found.norm + found.error
+        (True, True)
     """
 
     norm: float
@@ -60,9 +68,9 @@ class Certificate(Record):
         return self.constants.rigorous
 
     def __str__(self) -> str:
-        rests = "bounds that hold" if self.rigorous else "estimated constants, so it may fail"
+        rests = "proven bounds" if self.rigorous else "estimated constants, so it may not hold"
         return (
-            f"‖∇Φ‖ ≤ {self.stationarity:.3g}: the estimate's norm {self.norm:.3g}, plus "
+            f"‖∇Φ‖ ≤ {self.stationarity:.3g}: the norm of the estimate, {self.norm:.3g}, plus "
             f"{self.inner:.3g} for the inner and {self.linear:.3g} for the linear solve. It rests "
             f"on {rests}."
         )
@@ -159,8 +167,9 @@ def _check(method: Differentiation, inner: InnerSolver | None) -> None:
         return
     elif method.batch.samples_outside:
         raise ValueError(
-            f"a certificate cannot see the noise of {quoted(method.batch)}: use all rows for the "
-            "outer gradient and the cross product (None), or SampledNeumann, whose mean it bounds"
+            f"a certificate does not cover the noise of {quoted(method.batch)}: use all rows for "
+            "the outer gradient and the cross product (None), or SampledNeumann, whose mean it "
+            "bounds"
         )
 
 

@@ -27,6 +27,14 @@ class Constants(Record):
         tau: τ, that of ∇x∇y g in y.
         tau_x: that of ∇x∇y g in x.
         sigma: σ, the root mean squared distance of one row's ∇y G from ∇y g.
+
+    Example:
+        >>> import torch, bilevel
+        >>> I = torch.eye(2).double()
+        >>> problem = bilevel.quadratic_problem(2 * I, I, I[0], I, I[1])
+        >>> constants = bilevel.theory.estimate(problem, I[0], I[0])
+        >>> constants.mu.value, constants.L, constants.kappa, constants.rigorous
+        (2.0, 2.0, 1.0, True)
     """
 
     mu: Constant

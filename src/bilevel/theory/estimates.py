@@ -99,7 +99,7 @@ class _Neighbourhood:
                 f"Lanczos, {found.products} products, within {found.smallest_error:.1e}",
             ),
             "L_g": Constant(
-                found.largest + found.largest_error,
+                max(found.largest + found.largest_error, -found.smallest),
                 Kind.ESTIMATE,
                 f"Lanczos, {found.products} products, {found.largest_error:.1e} added",
             ),

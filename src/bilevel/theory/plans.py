@@ -1,4 +1,4 @@
-"""Step sizes, loop counts and batch sizes that the paper's theorems ask for."""
+"""Step sizes, loop counts and batch sizes that the paper's theorems require."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bilevel.arguments import non_negative, positive
+from bilevel.arguments import Checked, NonNegative, Positive
 from bilevel.errors import quoted
 from bilevel.record import Record
 from bilevel.theory.constants import Constants
@@ -34,13 +34,21 @@ class Row(Record):
 
 @dataclass(frozen=True)
 class Plan(Record):
-    """What a theorem asks for.
+    """The settings that a theorem requires.
 
     Args:
         algorithm: its name in the registry.
         rows: every number with its source.
         settings: the algorithm's arguments.
         steps: K, the outer steps after which the mean of ‖∇Φ(x_k)‖² is at most ε.
+
+    Example:
+        >>> import torch, bilevel
+        >>> I = torch.eye(2).double()
+        >>> problem = bilevel.quadratic_problem(I, I, I[0], I, I[1])
+        >>> made = bilevel.theory.plan_for(problem, "aid-bio", 0.1)
+        >>> [row.source for row in made.rows if row.letter == "α"]
+        ['Theorem 1: α ≤ 1/L']
     """
 
     algorithm: str
@@ -54,18 +62,13 @@ class Plan(Record):
 
 
 @dataclass(frozen=True)
-class Target:
+class Target(Checked):
     """The target, and how far the start is from it."""
 
-    epsilon: float
-    gap: float  # Φ(x_0) − inf Φ
-    y_distance: float  # ‖y_0 − y*‖
-    v_distance: float  # ‖v_0 − v*‖
-
-    def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
-        for name in ("gap", "y_distance", "v_distance"):
-            non_negative(name, getattr(self, name))
+    epsilon: Positive
+    gap: NonNegative  # Φ(x_0) − inf Φ
+    y_distance: NonNegative  # ‖y_0 − y*‖
+    v_distance: NonNegative  # ‖v_0 − v*‖
 
 
 def plan(
@@ -79,8 +82,8 @@ def plan(
 ) -> Plan:
     """The settings with which the paper guarantees an ε-stationary point.
 
-    They are safe but slow: they scale with κ³ and worse. Use them to see what the theory promises,
-    and the algorithms' default settings for work.
+    They are safe but slow, as they scale with κ³ or worse. Use them to see what the theory
+    guarantees, and the algorithms' default settings for actual work.
 
     Args:
         constants: of `estimate`. Theorem 3 assumes them of each row's loss, not of the mean.
@@ -102,7 +105,7 @@ def plan(
     """
     if algorithm not in _PLANS:
         raise ValueError(
-            f"there is no theorem for {quoted(algorithm)} here; there are {sorted(_PLANS)}"
+            f"there is no theorem for {quoted(algorithm)}: choose one of {sorted(_PLANS)}"
         )
     target = Target(epsilon, gap, y_distance, v_distance)
     return _PLANS[algorithm](Letters.of(constants), target)

@@ -33,7 +33,15 @@ def aid_bio(problem: Problem, epsilon: float) -> AIDBiO:
 
 
 def itd_bio(problem: Problem, epsilon: float) -> ITDBiO:
-    """ITD-BiO with the settings of Theorem 2 for a problem."""
+    """ITD-BiO with the settings of Theorem 2 for a problem.
+
+    Example:
+        >>> import torch, bilevel
+        >>> I = torch.eye(2).double()
+        >>> problem = bilevel.quadratic_problem(I, I, I[0], I, I[1])
+        >>> bilevel.theory.itd_bio(problem, 0.1).inner_lr  # 1/L
+        1.0
+    """
     return ITDBiO(**plan_for(problem, "itd-bio", epsilon).settings)
 
 
@@ -41,6 +49,13 @@ def stocbio(problem: Problem, epsilon: float) -> StocBiO:
     """stocBiO with the settings of Theorem 3 for a problem.
 
     Where the theorem asks for more rows than there are, all rows are used: they have no noise.
+
+    Example:
+        >>> import torch, bilevel
+        >>> I = torch.eye(2).double()
+        >>> problem = bilevel.quadratic_problem(2 * I, I, I[0], I, I[1])
+        >>> bilevel.theory.stocbio(problem, 0.1).inner_lr  # 2/(L + μ)
+        0.5
     """
     settings = plan_for(problem, "stocbio", epsilon).settings
     batch = {role: AtMost(size) for role, size in settings["batch"].items()}

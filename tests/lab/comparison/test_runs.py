@@ -109,7 +109,7 @@ def test_one_label_with_two_settings_is_refused(tmp_path):
     two = write_run(tmp_path / "two", seeds=[1])
     file = two / "experiment.toml"
     file.write_text(file.read_text().replace("inner_lr = 0.1", "inner_lr = 0.2"))
-    with pytest.raises(UserError, match="'stocbio' stands for other settings"):
+    with pytest.raises(UserError, match="'stocbio' has different settings"):
         comparison_of(one, two)
 
 
@@ -117,7 +117,7 @@ def test_unfinished_runs_are_left_out_and_named_unless_asked_for(run):
     write_trial(run, "bsa", 9, [{"step": 0, "seconds": 0.0, "test_loss": 2.0}], status=None)
     comparison = comparison_of(run)
     assert [trial.seed for trial in comparison.curves["bsa"]] == [0, 1, 2]
-    assert "broken off: bsa seed 9." in experiment_page(comparison).html()
+    assert "are not finished: bsa seed 9." in experiment_page(comparison).html()
     asked = comparison_of(run, unfinished=True)
     assert [trial.seed for trial in asked.curves["bsa"]] == [0, 1, 2, 9]
     assert ["bsa", "unfinished", "9", ""] in [

@@ -178,4 +178,4 @@ def test_a_signal_ends_it_with_the_codes_of_a_shell_and_says_how_to_go_on(
     monkeypatch.setattr("bilevel.lab.complexity.job.measure", interrupted)
     shown = run(into=tmp_path / "kept")
     assert shown.code == code
-    assert "the same command goes on" in shown.err
+    assert "run the same command again to resume" in shown.err

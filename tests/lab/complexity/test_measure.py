@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bilevel.lab.complexity.family import make_family
-from bilevel.lab.complexity.fits import Exponent, Fit, Point, fit, fits, points, powers
+from bilevel.lab.complexity.fits import Fit, Point, fit, fits, points, powers
 from bilevel.lab.complexity.measure import Price, Trial, cheapest, race, run
 from bilevel.lab.complexity.methods import DETERMINISTIC, STOCHASTIC, Scale
 from bilevel.lab.complexity.page import promise
@@ -28,6 +28,7 @@ from bilevel.lab.complexity.tables import (
     verdict,
 )
 from bilevel.lab.complexity.walls import BentWall, RoundWall
+from bilevel.lab.experiments.rule import Interval, student
 from bilevel.lab.quantities import COUNTS
 from bilevel.oracles import AutogradOracle, View
 from bilevel.theory.plans import plan
@@ -56,8 +57,8 @@ def tiny():
     return measured(TINY)
 
 
-def exact(p: float, low: float = 0.1, high: float = 0.1) -> Exponent:
-    return Exponent(p, p - low, p + high)
+def exact(p: float, low: float = 0.1, high: float = 0.1) -> Interval:
+    return Interval(p, p - low, p + high)
 
 
 def test_the_price_of_aid_bio_is_what_its_steps_cost() -> None:
@@ -163,13 +164,13 @@ def test_powers_are_recovered_from_a_ragged_grid() -> None:
 def test_the_interval_holds_the_truth_in_95_of_100_samples() -> None:
     rng = np.random.default_rng(0)
     inside = [
-        (e := Exponent.of(list(rng.normal(3.0, 0.5, 4)))).low <= 3.0 <= e.high for _ in range(2000)
+        (e := student(list(rng.normal(3.0, 0.5, 4)))).low <= 3.0 <= e.high for _ in range(2000)
     ]
     assert np.mean(inside) == pytest.approx(0.95, abs=0.015)
 
 
 def test_one_seed_has_no_interval() -> None:
-    assert Exponent.of([2.0]) == Exponent(2.0, -math.inf, math.inf)
+    assert student([2.0]) == Interval(2.0, -math.inf, math.inf)
 
 
 def test_what_was_not_reached_is_left_out_and_counted(tiny) -> None:
@@ -263,7 +264,7 @@ def test_what_the_family_must_show_lies_just_below_the_theorem() -> None:
         (exact(2.5, 0.4, 0.4), exact(0.6, 0.4, 0.4), "not above the paper's order"),
     ],
 )
-def test_verdicts_follow_the_intervals(kappa: Exponent, epsilon: Exponent, says: str) -> None:
+def test_verdicts_follow_the_intervals(kappa: Interval, epsilon: Interval, says: str) -> None:
     made = Fit(kappa, epsilon, missing=0, measured=9, misfit=1.0)
     assert compare(made, Order(3, 1), "the paper's order") == says
 

@@ -73,7 +73,7 @@ def test_a_budget_in_seconds_takes_the_place_of_steps(run: Run, tmp_path: Path) 
         (("run", "bad.toml"), "there is no 'inner_rl'"),
         (("run", "good.toml", "--budget", "-1"), "budget.seconds = -1.0"),
         (("sweep", "good.toml"), "no [sweep.LABEL] table"),
-        (("reproduce", "figure-9"), "there are figure-2, figure-3, figure-4"),
+        (("reproduce", "figure-9"), "choose one of figure-2, figure-3, figure-4"),
         (("reproduce", "figure-2", "--only", "fc"), "no experiment 'fc': choose one of fc100"),
         (("reproduce", "all", "--only", "fc100"), "no experiment 'fc100': choose one of fc100-t20"),
         (("reproduce", "figure-2", "--without", "mml"), "no algorithm 'mml' to leave out"),

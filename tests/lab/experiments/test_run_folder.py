@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,18 @@ import pytest
 import torch
 
 from bilevel.datasets import load as load_data
+from bilevel.durable.store import Store
 from bilevel.errors import UserError
 from bilevel.lab.experiments.experiment import Budget, parse
 from bilevel.lab.experiments.runner import Recorder, run_experiment, run_one, torch_threads
+from bilevel.lab.notify import Notify, silent
 from bilevel.lab.run_folder import Folder
 from bilevel.lab.run_log import RunLog
 from bilevel.lab.tasks import Instance
+from bilevel.problem.peers import Peers
+from bilevel.runs.checkpoints.saved import Saved
 
+from ...oracles.distributed.threads import together
 from ...truth import forked
 from .small_experiments import tiny, tiny_toml
 
@@ -194,32 +200,60 @@ def test_evaluations_come_at_growing_distances(tmp_path: Path) -> None:
 )
 def test_a_crash_loses_seconds_at_most(last: float, now: float, due: bool, tmp_path: Path) -> None:
     log = RunLog(tmp_path)
-    recorder = Recorder(lambda x, y: {}, Budget(seconds=100.0), log, log.begin(), lambda s: None)
+    algorithm = tiny().algorithms[0].make()
+    recorder = Recorder(small_instance(), algorithm, Budget(seconds=100.0), log)
     recorder._last_seconds = last
     assert recorder._is_due(1, now) is due
 
 
-def test_a_killed_command_keeps_every_flushed_line_and_goes_on(tmp_path: Path) -> None:
+def test_a_killed_command_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(tiny_toml(budget={"steps": 100_000}, seeds=[0]))
     command = forked.begin(tmp_path, "-m", "bilevel", "run", "tiny.toml", "-o", "run")
     log = Folder(tmp_path / "run").log("stoc", 0)
-    ended = command.send(signal.SIGKILL, lambda: len(log.lines()) >= 12)
+    store = Store(log.checkpoints)
+    ended = command.send(signal.SIGKILL, lambda: len(store.files()) >= 2)  # the first is step 0
     assert ended.code == -signal.SIGKILL
-    left = log.lines()
-    assert len(left) >= 12
-    start = log.begin()
-    assert start.state is not None
-    assert start.state.step in {line["step"] for line in left[-2:]}
-    assert log.lines() == [line for line in left if line["step"] <= start.state.step]
+    left, kept = log.lines(), store.load()
+    assert kept is not None
+    saved = Saved.of(kept)
+    assert saved.past.state.step > 0
+    (memory,) = saved.memories
+    before = [line for line in left if line["step"] <= saved.past.state.step]
+    assert before[-1]["step"] == memory["last step"] > 0
+    assert log.begin(memory["last step"]) == before[-1]
+    assert log.lines() == before
     assert not log.done
+
+
+@pytest.mark.parametrize("crash", [3, 7])
+def test_two_processes_go_on_with_a_run_that_was_broken_off(
+    finished: Folder, tmp_path: Path, crash: int
+) -> None:
+    experiment = tiny(seeds=[0])
+    calls = iter(range(100))
+
+    def tell(*_: object) -> None:
+        if next(calls) == crash:
+            raise Crash
+
+    def run(peers: Peers, notify: Notify) -> None:
+        run_experiment(experiment, tmp_path, "command", notify if peers.leads else silent, peers)
+
+    with pytest.raises((Crash, threading.BrokenBarrierError)):
+        together(2, lambda peers: run(peers, tell))
+    together(2, lambda peers: run(peers, silent))
+    for label in ("stoc", "hoag"):
+        ours, alone = (folder.log(label, 0).lines() for folder in (Folder(tmp_path), finished))
+        assert [line["step"] for line in ours] == [line["step"] for line in alone]
+        assert ours[-1]["validation_loss"] == pytest.approx(alone[-1]["validation_loss"], rel=1e-4)
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         (b"\0\0\0\0\n", "metrics.jsonl, line 1 is not JSON"),
-        (b'{"seconds": 1}\n', "a line has no step, but None"),
-        (b'{"step": "a"}\n', "a line has no step, but 'a'"),
+        (b'{"seconds": 1}\n', "a line has the step None"),
+        (b'{"step": "a"}\n', "a line has the step 'a'"),
         (b"[1, 2]\n", "line 1 should hold a JSON dict"),
         (b"[" * 100_000 + b"\n", "line 1 is not JSON"),
         (b"\xe9\n", "cannot read"),
@@ -230,7 +264,7 @@ def test_a_run_does_not_go_on_from_damaged_metrics(
 ) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(line)
     with pytest.raises(UserError, match=message):
-        RunLog(tmp_path).begin()
+        RunLog(tmp_path).begin(0)
 
 
 def test_an_experiment_file_in_another_encoding_is_refused(finished: Folder) -> None:

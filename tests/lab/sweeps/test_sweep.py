@@ -153,7 +153,7 @@ def test_a_storage_that_fails_in_the_middle_is_no_traceback(
         return 1.0
 
     monkeypatch.setattr(module, "loss_after", unplug)
-    with pytest.raises(UserError, match=r"failed: .*not a database.*the same command goes on"):
+    with pytest.raises(UserError, match=r"failed: .*not a database.*run the same command again"):
         sweep(tiny(sweep=GRID), address(tmp_path))
 
 

@@ -18,16 +18,18 @@ from bilevel.datasets.field_problems import Benchmark, benchmark
 from bilevel.durable.files import write_text
 from bilevel.durable.folders import check_folder
 from bilevel.durable.lock import locked
+from bilevel.durable.store import Store
 from bilevel.errors import UserError, listed, quoted
 from bilevel.lab.bench.published import method
 from bilevel.lab.curves import Curve
 from bilevel.lab.notify import Notify
-from bilevel.lab.plain_files import read_json
-from bilevel.lab.run_log import RunLog
+from bilevel.lab.plain_files import read_json, write_json
+from bilevel.lab.run_log import RunLog, writing
 from bilevel.numerics.vectors import norm
 from bilevel.oracles import make
+from bilevel.runs.checkpoints.saved import Saved
 from bilevel.runs.minimize import minimize
-from bilevel.runs.result import Past, Result
+from bilevel.runs.result import Past
 from bilevel.runs.status import Status
 from bilevel.runs.verify import look
 
@@ -153,23 +155,39 @@ def _warm(bench: Bench, label: str, first: Path) -> None:
     known = read_json(first, dict) if first.exists() else {}
     if label not in known:
         known[label] = time.process_time() - start
-        write_text(first, json.dumps(known, indent=2) + "\n")
+        write_json(first, known)
 
 
 def _one(bench: Bench, algorithm: Algorithm, seed: int, log: RunLog) -> None:
-    problem, past = bench.stated.problem, log.begin().past
+    # Not `minimize(checkpoint=...)`: at each look it would digest the data again.
+    problem, store = bench.stated.problem, Store(log.checkpoints)
+    past = _kept(store)
+    log.begin(-1 if past is None else past.state.step)
     if past is None:
         start = State(0, {"x": problem.x0, "y": problem.y0})
         log.append({"step": 0, "seconds": 0.0, **_measured(bench, start)})
     result = None
-    for limit in bench.limits:
-        if past is not None and _is_behind(past, limit):
+    for steps, seconds in bench.limits:
+        is_behind = past is not None and (
+            past.state.step >= steps or (seconds is not None and past.seconds >= seconds)
+        )
+        if is_behind:
             continue
-        result = _go_on(bench, algorithm, seed, past, limit)
+        result = minimize(
+            problem,
+            algorithm,
+            steps=steps,
+            seconds=seconds,
+            seed=seed,
+            evaluate_every=_NEVER,
+            after=past,
+            clock=time.process_time,
+        )
         past = result.past
-        line = {"step": past.state.step, "seconds": past.seconds, **dict(past.counts)}
+        line = {"step": past.state.step, "seconds": past.seconds, **past.counts}
         log.append({**line, **_measured(bench, result.state)})
-        log.save(past, {"bench": json.dumps(bench.same)})
+        with writing(log.folder):
+            store.save(past.state.step, {"past": Saved(past).plain()})
         # Otherwise it can do no more, or diverged.
         if result.status not in {Status.TIME_LIMIT, Status.STEP_LIMIT}:
             break
@@ -177,28 +195,16 @@ def _one(bench: Bench, algorithm: Algorithm, seed: int, log: RunLog) -> None:
         log.finish(result)
 
 
-def _is_behind(past: Past, limit: tuple[int, float | None]) -> bool:
-    steps, seconds = limit
-    return past.state.step >= steps or (seconds is not None and past.seconds >= seconds)
-
-
-def _go_on(
-    bench: Bench,
-    algorithm: Algorithm,
-    seed: int,
-    past: Past | None,
-    limit: tuple[int, float | None],
-) -> Result:
-    return minimize(
-        bench.stated.problem,
-        algorithm,
-        steps=limit[0],
-        seconds=limit[1],
-        seed=seed,
-        evaluate_every=_NEVER,
-        after=past,
-        clock=time.process_time,
-    )
+def _kept(store: Store) -> Past | None:
+    """Where an interrupted run was."""
+    content = store.load()
+    try:
+        return None if content is None else Saved.of(content["past"]).past
+    except Exception as error:  # a whole file may hold anything
+        raise UserError(
+            f"a checkpoint in {store.folder} does not hold what a run keeps "
+            f"({type(error).__name__}): delete this folder, and the run starts over"
+        ) from error
 
 
 def _measured(bench: Bench, state: State) -> dict[str, float]:

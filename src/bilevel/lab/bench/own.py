@@ -19,7 +19,7 @@ from bilevel.lab.bench.job import Bench, columns, run
 from bilevel.lab.bench.page import lines, table, write_page
 from bilevel.lab.curves import Curve
 from bilevel.lab.notify import line_in_terminal
-from bilevel.lab.plain_files import read_json
+from bilevel.lab.plain_files import read_json, write_json
 from bilevel.lab.text_table import aligned
 from bilevel.problem.identity.problems import identity_of_problem
 from bilevel.problem.problem import Problem
@@ -41,6 +41,13 @@ class Compared:
         table: times to parts of the start's value, medians over the seeds.
         ranked: the column that the table is about: "value" (Φ(x) with the inner problem solved
             accurately), or "outer_value" (f at the run's own y) where that cannot be solved.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> found = bilevel.compare(halves(), ["hoag", "aid-bio"], steps=2, seeds=1)
+        >>> found.ranked, bool(found.curves["hoag"][0].column("value")[-1] < 2)
+        ('value', True)
     """
 
     bench: Bench
@@ -96,8 +103,8 @@ def compare(
         steps: the most outer steps of a run.
         seeds: how many, from 0.
         metrics: functions of x and y by name, to be drawn too.
-        folder: keeps the runs: the same call goes on where it was interrupted, and adds methods
-            and seeds. Without it they are kept in memory alone.
+        folder: where to keep the runs. Repeating the call resumes what was interrupted, and adds
+            methods and seeds. Without a folder, runs are kept in memory only.
         name: of the problem, for tables and pages.
 
     Raises:
@@ -162,7 +169,7 @@ def _made(methods: Methods) -> dict[str, Algorithm]:
 def _same(file: Path, words: Identity, what: str) -> None:
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, json.dumps(words, indent=2) + "\n")
+        write_json(file, words)
     elif told := differences(read_json(file, dict), words):
         raise UserError(
             f"the folder {file.parent} holds runs of another {what} ({'; '.join(told[:3])}): "

@@ -42,7 +42,7 @@ def table(bench: Bench, curves: Curves, folder: Path) -> Table:
                 len(seeds),
                 *(Cell("never" if math.isinf(t) else f"{t:.3g}", t) for t in times),
                 Cell(f"{last:.3g}", last),
-                Cell(f"{1e6 * steps:.1f}", steps),
+                Cell(f"{1e6 * steps:,.{0 if steps > 1e-4 else 1}f}", steps),
                 Cell(f"{(used := _number(first.get(label))):.1f}", used),
             ]
         )

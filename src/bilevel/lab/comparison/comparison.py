@@ -22,8 +22,8 @@ class Comparison:
         folders: where the runs are.
         settings: each algorithm's table, by label.
         curves: what is compared: each algorithm's seeds, by label.
-        left_out: the curves of runs that have not finished.
-        more: metrics of the user's own.
+        left_out: the curves of unfinished runs.
+        more: the user's own metrics.
     """
 
     folders: tuple[Folder, ...]
@@ -61,7 +61,7 @@ def compare(folders: Sequence[Folder], *, unfinished: bool = False) -> Compariso
 
     Args:
         folders: with the same data and problem; algorithms and seeds may differ.
-        unfinished: take runs that are going on or crashed as far as they went.
+        unfinished: include runs that are still going or that crashed, as far as they got.
 
     Raises:
         UserError: different experiments; one label with two settings; a seed twice; none finished.
@@ -79,7 +79,7 @@ def compare(folders: Sequence[Folder], *, unfinished: bool = False) -> Compariso
     if not taken:
         places = ", ".join(str(folder.path) for folder in folders)
         raise UserError(
-            f"no run in {places} has finished; wait, or draw what there is with --unfinished"
+            f"no run in {places} has finished: wait, or include unfinished runs with --unfinished"
         )
     labels = [*settings, *sorted({curve.label for curve in taken} - settings.keys())]
     groups = {label: [c for c in taken if c.label == label] for label in labels}
@@ -114,7 +114,7 @@ def _merge_settings(folders: Sequence[Folder]) -> dict[str, dict[str, Any]]:
         for label, table in folder.settings.items():
             if settings.setdefault(label, table) != table:
                 raise UserError(
-                    f"the label {quoted(label)} stands for other settings in {folder.path} "
-                    "than in the folders before it; rename it in one of them"
+                    f"the label {quoted(label)} has different settings in {folder.path} than in "
+                    "the folders before it: rename it in one of them"
                 )
     return settings

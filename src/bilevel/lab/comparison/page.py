@@ -13,9 +13,7 @@ from bilevel.lab.run_folder import Folder
 from bilevel.report.blocks import Block, Cell, Code, Facts, Notice, Section, Table
 from bilevel.report.page import Page
 
-_LEFT_OUT = (
-    "Left out, because still running or broken off: {}. The option --unfinished draws them, too."
-)
+_LEFT_OUT = "Left out, because they are not finished: {}. The option --unfinished includes them."
 
 
 def experiment_page(comparison: Comparison) -> Page:

@@ -86,7 +86,8 @@ def _figure(
         "hoverformat": ",.2~f" if seconds else ",.0f",
         "rangemode": "tozero",
     }
-    values = {"type": value_scale(metric, found.values()), "hoverformat": ".4~g"}
+    kind = value_scale(metric, found.values())
+    values = {"type": kind, "hoverformat": ".4~g", "exponentformat": "power"}
     drawn = traces(found, labels, f"{metric.title.lower()} %{{y}} at %{{x}}")
     return go.Figure(data=drawn, layout={"xaxis": prices, "yaxis": values})
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bilevel.lab.comparison.comparison import Comparison
-from bilevel.lab.curves import Curve, Sample
+from bilevel.lab.curves import Curve
 from bilevel.lab.quantities import COUNTS, Metric
 from bilevel.report.blocks import Cell, Row, Table
 
@@ -27,14 +27,14 @@ def mean_and_spread(values: Sequence[float]) -> str:
     >>> mean_and_spread([0.25])
     '0.25'
     """
-    mean, spread = Sample(tuple(values)).mean, Sample(tuple(values)).spread
+    mean = statistics.fmean(values)
     exponent = math.floor(math.log10(abs(mean))) if mean else 0
     exponent = 0 if exponent in _PLAIN_EXPONENTS else exponent
     unit = 10.0**exponent
     power = f" × 10{str(exponent).translate(_SUPERSCRIPTS)}" if exponent else ""
     if len(values) == 1:
         return f"{mean / unit:.4g}{power}"
-    spread /= unit
+    spread = statistics.stdev(values) / unit
     digits = min(max(1 - math.floor(math.log10(spread)), 0), _MOST_DIGITS) if spread else 3
     smallest = 10.0**-digits
     tiny = 0 < spread < smallest / 2

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bilevel.lab.complexity.fits import Trials, points, powers_by_seed, without
 from bilevel.lab.complexity.measure import Trial, cheapest
 from bilevel.lab.complexity.methods import Method
 from bilevel.lab.complexity.studies import Study
 from bilevel.lab.complexity.tables import NEAR, PRINTED
-from bilevel.lab.experiments.rule import ERROR, Gain, Verdict, decide, weakest
-from bilevel.lab.experiments.verdicts import Row
+from bilevel.lab.experiments.rule import ERROR, Gain, Verdict, decide
+from bilevel.lab.experiments.verdicts import Finding, Row
 from bilevel.lab.quantities import COUNTS
 
 _KAPPA, _EPSILON = 0, 1  # which of the fitted powers
@@ -51,11 +51,9 @@ def _row(claim: Claim, study: Study, trials: Trials, error: float) -> Row:
     others = [decide(claim.judge(part), error) for part in _parts(claim, trials)]
     same = others.count(verdict)
     numbers = f"of {len(others)} grids with a setting less, {same} say {verdict}, as the whole does"
-    if same < len(others):
-        verdict = Verdict.UNDECIDED
     where = f"{study.title.partition(',')[0]}, κ from {study.kappas[0]:g} to {study.kappas[-1]:g}"
-    effect = "; ".join(gain.text(error) for gain in gains)
-    return Row(claim.text, where, str(verdict), effect, numbers, study.seeds, weakest(gains, error))
+    row = Row.of(claim.text, where, Finding(tuple(gains), numbers), error, study.seeds)
+    return row if same == len(others) else replace(row, verdict=str(Verdict.UNDECIDED))
 
 
 def _parts(claim: Claim, trials: Trials) -> Iterator[Trials]:

@@ -1,10 +1,10 @@
 """Bilevel problems with a given κ whose Φ costs gradient descent as much as the theory allows.
 
-Two numbers of x, which do not meet:
+Two independent numbers of x:
 
-- along x₁ lies a valley without end: y = κx₁ and Φ = (1 + y²)^(−s/2)/s falls for ever, ever less
-  steeply, so that ‖∇Φ‖² decays as a power of the steps, and no faster (`descent_order`);
-- along x₂ stands a wall (see `walls`), which forbids outer steps much longer than 1/L_Φ.
+- along x₁ there is an endless valley: y = κx₁, and Φ = (1 + y²)^(−s/2)/s keeps falling, less and
+  less steeply, so that ‖∇Φ‖² decays as a power of the steps, and no faster (`descent_order`);
+- along x₂ there is a wall (see `walls`), which rules out outer steps much longer than 1/L_Φ.
 
 The other numbers of y are bystanders: y* is 0 there, so that Φ does not know them. But f has the
 term cos(y₁)⟨d, y⟩, so that ∇y f changes at every step along the whole spectrum of the Hessian, and
@@ -17,13 +17,14 @@ same in any orthogonal basis of y and of x, so a rotation would add rounding and
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bilevel.lab.complexity.walls import Vector, Wall
+from bilevel.lab.complexity.walls import Wall
 from bilevel.problem.problem import Problem
 from bilevel.problem.sources import Batch
 
@@ -45,8 +46,7 @@ def descent_order(tail: float = TAIL) -> float:
     return (tail + 2) / (2 * tail + 2)
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(NamedTuple):
     """What distinguishes the rows of a finite sum; every column has mean 0.
 
     Row i has the Hessian diagonal λ(1 + h_i), the drive (1 + j_i)Jx + c_i, and f + ⟨d_i, y⟩.
@@ -56,10 +56,6 @@ class Noise:
     j: Tensor  # (rows, q)
     c: Tensor  # (rows, q)
     d: Tensor  # (rows, q)
-
-    def arrays(self) -> dict[str, Vector]:
-        """The same, by letter."""
-        return {field.name: getattr(self, field.name).numpy() for field in fields(self)}
 
 
 @dataclass(frozen=True)

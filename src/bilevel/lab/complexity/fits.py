@@ -7,47 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
 
 from bilevel.lab.complexity.family import Family
 from bilevel.lab.complexity.measure import LastHalf, Trial, cheapest
 from bilevel.lab.complexity.methods import Method
 from bilevel.lab.complexity.studies import Cell, Study
+from bilevel.lab.experiments.rule import Interval, student
 from bilevel.lab.quantities import COUNTS
 
 Trials = dict[tuple[str, float, int], list[Trial]]  # by method's name, κ and seed
-
-
-@dataclass(frozen=True)
-class Exponent:
-    """A mean over seeds with an interval: Student's of 95 % (infinite for one seed), or wider."""
-
-    mean: float
-    low: float
-    high: float
-
-    @staticmethod
-    def of(values: Sequence[float]) -> Exponent:
-        """By Student's t.
-
-        Example:
-            >>> e = Exponent.of([1.0, 2.0, 3.0])
-            >>> round(e.mean, 3), round(e.low, 3), round(e.high, 3)
-            (2.0, -0.484, 4.484)
-        """
-        mean, n = float(np.mean(values)), len(values)
-        if n < 2:
-            return Exponent(mean, -math.inf, math.inf)
-        half = float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1)) / math.sqrt(n)
-        return Exponent(mean, mean - half, mean + half)
-
-    def holding(self, others: Sequence[Exponent]) -> Exponent:
-        """The same mean with an interval that holds those of others, too."""
-        every = (self, *others)
-        return Exponent(self.mean, min(e.low for e in every), max(e.high for e in every))
-
-    def __str__(self) -> str:
-        return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 
 @dataclass(frozen=True)
@@ -55,15 +23,15 @@ class Fit:
     """count = C κ^p ε^−q.
 
     Args:
-        kappa: p.
-        epsilon: q.
+        kappa: p, a mean over seeds with an interval: Student's of 95 %, or wider.
+        epsilon: q, likewise.
         missing: how many (κ, ε, seed) were not reached, and so left out.
         measured: how many were.
         misfit: the root mean squared residual, as a factor.
     """
 
-    kappa: Exponent
-    epsilon: Exponent
+    kappa: Interval
+    epsilon: Interval
     missing: int
     measured: int
     misfit: float
@@ -139,8 +107,8 @@ def _fit(study: Study, trials: Trials, method: Method, count: str) -> Fit | None
         return None
     whole = len(study.kappas) * len(study.epsilons) * study.seeds
     return Fit(
-        kappa=Exponent.of([p for p, _, _ in fits]),
-        epsilon=Exponent.of([q for _, q, _ in fits]),
+        kappa=student([p for p, _, _ in fits]),
+        epsilon=student([q for _, q, _ in fits]),
         missing=whole - len(found),
         measured=len(found),
         misfit=float(np.mean([misfit for _, _, misfit in fits])),
@@ -179,7 +147,7 @@ def exact_steps(family: Family, epsilons: Sequence[float]) -> list[int]:
         along, across, k = along - step * down, across - step * sideways, k + 1
 
 
-def exact_powers(study: Study) -> tuple[Exponent, Exponent]:
+def exact_powers(study: Study) -> tuple[Interval, Interval]:
     """The powers of κ and 1/ε that the steps of exact descent show on a study's problems."""
     fitted = []
     for seed in range(study.seeds):
@@ -192,4 +160,4 @@ def exact_powers(study: Study) -> tuple[Exponent, Exponent]:
                 for epsilon, count in zip(study.epsilons, steps, strict=True)
             ]
         fitted.append(powers(found))
-    return Exponent.of([p for p, _, _ in fitted]), Exponent.of([q for _, q, _ in fitted])
+    return student([p for p, _, _ in fitted]), student([q for _, q, _ in fitted])

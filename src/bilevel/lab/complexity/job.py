@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +18,7 @@ from bilevel.lab.complexity.plots import write_figure
 from bilevel.lab.complexity.studies import Cell, Study
 from bilevel.lab.complexity.tables import as_markdown, lines
 from bilevel.lab.notify import Notify
-from bilevel.lab.plain_files import read_json
+from bilevel.lab.plain_files import read_json, write_json
 
 _PLAN, _RECORDS = "plan.json", "about.json"
 
@@ -35,13 +34,13 @@ def measure(
     _open(folder, studies)
     cells = [cell for study in studies for cell in study.cells()]
     if not all(_file(folder, cell).is_file() for cell in cells):  # else whoever made them stays
-        _write(folder / _RECORDS, [*read_json(folder / _RECORDS, list), about(command)])
+        write_json(folder / _RECORDS, [*read_json(folder / _RECORDS, list), about(command)])
     found: dict[str, Trials] = {study.name: {} for study in studies}
     for done, cell in enumerate(cells):
         notify(f"{cell.method.title}, κ = {cell.kappa:g}", done, len(cells))
         file = _file(folder, cell)
         if not file.is_file():
-            _write(file, _raced(cell))
+            write_json(file, _raced(cell))
         trials = [trial_from_json(trial) for trial in read_json(file, list)]
         found[cell.study.name][cell.method.name, cell.kappa, cell.seed] = trials
     notify("done", len(cells), len(cells))
@@ -58,7 +57,7 @@ def write_results(
     cells = [{"study": name, "cells": _cells(trials)} for name, trials in found.items()]
     *earlier, last = read_json(folder / _RECORDS, list) or [about(command)]
     record = {**last, "load_after": load(), **({"earlier": earlier} if earlier else {})}
-    _write(folder / "counts.json", {"about": record, "cells": cells})
+    write_json(folder / "counts.json", {"about": record, "cells": cells})
     for study in studies:
         write_figure(folder / f"{study.name}.png", study, found[study.name])
 
@@ -68,12 +67,12 @@ def _file(folder: Path, cell: Cell) -> Path:
 
 
 def _open(folder: Path, studies: Sequence[Study]) -> None:
-    """Make the folder, or go on with it if it holds the same studies."""
+    """Make the folder, or continue with it if it holds the same studies."""
     plan = {study.name: study.identity() for study in studies}
     if not (folder / _PLAN).is_file():
         check_folder(folder, force=False)
         (folder / "cells").mkdir(parents=True, exist_ok=True)
-        _write(folder / _PLAN, plan)
+        write_json(folder / _PLAN, plan)
     elif read_json(folder / _PLAN, dict) != plan:
         raise UserError(
             f"the folder {folder} holds measurements with other settings (see its {_PLAN}): "
@@ -93,7 +92,3 @@ def _cells(trials: Trials) -> list[dict[str, Any]]:
         {"method": name, "kappa": kappa, "seed": seed, "trials": [asdict(t) for t in runs]}
         for (name, kappa, seed), runs in trials.items()
     ]
-
-
-def _write(file: Path, content: Any) -> None:
-    write_text(file, json.dumps(content, indent=1, ensure_ascii=False))

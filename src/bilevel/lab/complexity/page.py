@@ -19,9 +19,9 @@ from bilevel.report import Block, Code, Facts, Notice, Page, Section, Table
 from bilevel.theory import Constant, Constants, Kind, Plan, plan
 
 _LEAD = (
-    "Gradients, cross products and Hessian-vector products until ‖∇Φ‖² ≤ ε, on problems made to "
-    "be as hard as the theory allows; powers of κ and of 1/ε by least squares in logarithms, with "
-    "95 % intervals over the seeds of the problems. The paper's orders are upper bounds."
+    "Gradients, cross products and Hessian-vector products until ‖∇Φ‖² ≤ ε, on problems that are "
+    "as hard as the theory allows. Powers of κ and of 1/ε are fitted by least squares in "
+    "logarithms, with 95 % intervals over the seeds. The paper's orders are upper bounds."
 )
 _READING = (
     "paper: the order in the paper's table, without logarithms. theorem here: what its theorem "
@@ -32,18 +32,18 @@ _READING = (
     "and is wider than 1."
 )
 _INSTRUMENT = (
-    "Exact gradient descent on Φ must show the predicted powers: that is the truth of the "
-    "instrument. Methods with good hypergradients and a step of order 1/L_Φ follow it."
+    "A check of the measurement: exact gradient descent on Φ must show the predicted powers. "
+    "Methods with good hypergradients and a step of order 1/L_Φ follow it."
 )
 _HOW = (
-    "A method has reached ε when ‖∇Φ(x_k)‖², by its closed form, is at most ε in the mean over "
-    "the last half of its outer steps. Looking is not counted.",
-    "Each method tries a few outer steps (stocBiO: batch sizes) and pays only for the cheapest by "
-    "the sum of all four counts, chosen for each κ, ε and seed. Loop counts scale as the theorems "
-    "say. A count of a stochastic method is in samples.",
-    "‖∇Φ‖² of gradient descent decays as a power of the steps along a valley without end, while a "
-    "steep wall across it forbids steps much longer than 1/L_Φ. docs/complexity.md derives the "
-    "family and says what limits it.",
+    "A method has reached ε when the mean of ‖∇Φ(x_k)‖², in closed form, over the last half of its "
+    "outer steps is at most ε. Evaluating it is not counted.",
+    "Each method tries a few outer step sizes (stocBiO: batch sizes), and only the cheapest by "
+    "the sum of all four counts is reported, for each κ, ε and seed. Loop counts scale as in the "
+    "theorems. For stochastic methods, counts are in samples.",
+    "Along an endless valley, ‖∇Φ‖² of gradient descent decays as a power of the steps, while a "
+    "steep wall across it rules out steps much longer than 1/L_Φ. docs/complexity.md derives the "
+    "family and states its limits.",
     "HV of stocBiO is κ⁶ε⁻² in the paper's table, but κ⁷ε⁻² by its proof (docs/errata.md, 2), and "
     "so κ⁶ε⁻² for ρ = τ = 0.",
 )
@@ -64,7 +64,7 @@ def _section(study: Study, trials: Trials) -> Section:
     made = lines(study, trials)
     missing = any(line.fit is None or line.fit.missing for line in made)
     blocks: list[Block] = [
-        *([Notice("Some runs did not reach ε: the verdicts say how many.")] if missing else []),
+        *([Notice("Some runs did not reach ε; the verdicts say how many.")] if missing else []),
         _table(study, made),
         page_plots(study, trials),
         _instrument(study, trials),
@@ -132,10 +132,10 @@ def _promises(study: Study, trials: Trials) -> Table:
         steps = "–" if best is None else f"{best[1].steps:,}"
         rows.append([method.title, f"{made.steps:,}", steps, ", ".join(letters)])
     return Table(
-        f"What the theorems ask for at κ = {kappa:g} and ε = {epsilon:g} (seed 0)",
-        ["method", "K by its theorem", "K measured", "other numbers of the theorem"],
+        f"The settings of the theorems at κ = {kappa:g} and ε = {epsilon:g} (seed 0)",
+        ["method", "K of the theorem", "K measured", "other settings of the theorem"],
         rows,
-        note="By bilevel.theory.plan with the family's constants: safe, and far from needed.",
+        note="By bilevel.theory.plan with the constants of the family: worst-case settings.",
     )
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bilevel.lab.complexity.family import descent_order
-from bilevel.lab.complexity.fits import Exponent, Fit, Trials, fits
+from bilevel.lab.complexity.fits import Fit, Trials, fits
 from bilevel.lab.complexity.methods import Method
 from bilevel.lab.complexity.studies import Study
+from bilevel.lab.experiments.rule import Interval
 from bilevel.lab.quantities import COUNTS
 from bilevel.lab.text_table import aligned
 
@@ -110,16 +111,16 @@ class Standing(StrEnum):
     UNDECIDED = "undecided against"
 
 
-def standing(measured: Exponent, order: float) -> Standing:
+def standing(measured: Interval, order: float) -> Standing:
     """Attained if the whole interval is near the order; within or above if it does not come near.
 
     An interval that reaches from below to near the order is "not above". One that holds the order
     and is wider than 1, as that of a single seed is, leaves it undecided.
 
     Example:
-        >>> [str(standing(Exponent(m, m - 0.2, m + 0.2), 3.0)) for m in (2.0, 2.6, 3.0, 3.2, 3.6)]
+        >>> [str(standing(Interval(m, m - 0.2, m + 0.2), 3.0)) for m in (2.0, 2.6, 3.0, 3.2, 3.6)]
         ['within', 'not above', 'attains', 'attains', 'above']
-        >>> str(standing(Exponent(3.0, -8.0, 17.0), 3.0))
+        >>> str(standing(Interval(3.0, -8.0, 17.0), 3.0))
         'undecided against'
     """
     if measured.low > order + NEAR:

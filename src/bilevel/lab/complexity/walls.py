@@ -59,13 +59,13 @@ class RoundWall:
         """What g has beside ½μ‖y‖² and the drive by x."""
         return y.new_zeros(())
 
-    def inner_gradient(self, y: Vector) -> Vector | None:
-        """Its gradient; None for zero."""
-        return None
+    def inner_gradient(self, y: Vector) -> Vector | float:
+        """Its gradient."""
+        return 0.0
 
-    def inner_curvature(self, y: Vector) -> Vector | None:
-        """The diagonal of its Hessian, which has nothing else; None for zero."""
-        return None
+    def inner_curvature(self, y: Vector) -> Vector | float:
+        """The diagonal of its Hessian, which has nothing else."""
+        return 0.0
 
     def outer_value(self, y: Tensor) -> Tensor:
         """This direction's part of f."""
@@ -121,12 +121,12 @@ class BentWall:
         cubes = (y**3 + root**3) / 3
         return 0.25 * (cubes + w * w * (y * (y / w).asinh() - root)).sum()
 
-    def inner_gradient(self, y: Vector) -> Vector | None:
+    def inner_gradient(self, y: Vector) -> Vector | float:
         w = self._width
         bend: Vector = y * (y + np.sqrt(y * y + w * w)) + w * w * np.arcsinh(y / w)
         return 0.25 * bend
 
-    def inner_curvature(self, y: Vector) -> Vector | None:
+    def inner_curvature(self, y: Vector) -> Vector | float:
         bend: Vector = y + np.sqrt(y * y + self._width**2)
         return 0.5 * bend
 

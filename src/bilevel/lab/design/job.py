@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bilevel.durable.about import about, load
-from bilevel.durable.files import write_text
 from bilevel.errors import UserError
-from bilevel.lab.design.studies import STUDIES, Study
+from bilevel.lab.design.studies import STUDIES
 from bilevel.lab.experiments.judges import log_ratio
-from bilevel.lab.experiments.rule import ERROR, Gain, decide, weakest
-from bilevel.lab.experiments.verdicts import Row
+from bilevel.lab.experiments.rule import ERROR, Gain
+from bilevel.lab.experiments.verdicts import Finding, Row
 from bilevel.lab.notify import Notify, silent
-from bilevel.lab.plain_files import read_json
+from bilevel.lab.plain_files import read_json, write_json
 
 SEEDS = range(1, 11)  # seed 0 was looked at while the studies were written
 FILE = "design.json"
@@ -41,29 +39,21 @@ def measure(folder: Path, command: str, notify: Notify = silent) -> Raw:
         own = raw["studies"][study.name]
         if str(seed) not in own:
             own[str(seed)] = study.measure(seed)
-            write_text(file, json.dumps(raw, ensure_ascii=False) + "\n")
+            write_json(file, raw)
     raw["about"]["load_after"] = load()
-    write_text(file, json.dumps(raw, ensure_ascii=False) + "\n")
+    write_json(file, raw)
     notify("done", total, total)
     return read_json(file, dict)
 
 
 def judge(raw: Raw) -> list[Row]:
     """A row for each claim."""
-    return [_row(study, raw["studies"][study.name], ERROR / len(STUDIES)) for study in STUDIES]
-
-
-def _row(study: Study, found: Mapping[str, Any], error: float) -> Row:
-    gains = gains_of(list(found.values()))
-    return Row(
-        study.claim,
-        study.name,
-        str(decide(gains, error)),
-        "; ".join(gain.text(error) for gain in gains),
-        study.how,
-        len(found),
-        weakest(gains, error),
-    )
+    rows, error = [], ERROR / len(STUDIES)
+    for study in STUDIES:
+        seeds = list(raw["studies"][study.name].values())
+        finding = Finding(tuple(gains_of(seeds)), study.how)
+        rows.append(Row.of(study.claim, study.name, finding, error, len(seeds)))
+    return rows
 
 
 def gains_of(seeds: Sequence[Mapping[str, Any]]) -> list[Gain]:

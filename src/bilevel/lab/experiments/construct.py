@@ -148,5 +148,5 @@ def _make(wanted: type[Any], arguments: Table, where: str) -> Any:
 
 def _choose(what: str, name: Any, choices: Mapping[str, Any]) -> Any:
     if not isinstance(name, str) or name not in choices:
-        raise UserError(f"{what} = {quoted(name)} is unknown; there are {', '.join(choices)}")
+        raise UserError(f"{what} = {quoted(name)} is unknown: choose one of {', '.join(choices)}")
     return choices[name]

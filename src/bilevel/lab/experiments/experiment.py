@@ -105,7 +105,7 @@ class Experiment(_Table):
             if len(set(values)) < len(values):
                 raise ValueError(f"the {what} {values} repeat: make them different")
         if unknown := [label for label in self.sweep if label not in labels]:
-            raise ValueError(f"sweep.{unknown[0]} names no algorithm; there are {labels}")
+            raise ValueError(f"sweep.{unknown[0]} names no algorithm: choose one of {labels}")
         find_data(self.data)
         self.task()
         for contestant in self.algorithms:
@@ -122,6 +122,11 @@ class Experiment(_Table):
         if "kind" not in options:
             raise UserError(f"problem = {self.problem} has no kind, such as 'hyper-cleaning'")
         return make_task(options.pop("kind"), options)
+
+    @property
+    def runs(self) -> int:
+        """How many there are: one of each algorithm on each seed."""
+        return len(self.algorithms) * len(self.seeds)
 
     def resolved(self) -> Experiment:
         """The same with every default written out."""
@@ -186,7 +191,7 @@ def load(place: str | Path) -> Experiment:
         known = sorted(file.stem for file in PAPER.glob("*.toml"))
         if str(place) not in known:
             raise UserError(
-                f"there is no experiment file {quoted(str(place))}; the package has "
+                f"there is no experiment file {quoted(str(place))}. Experiments in the package: "
                 f"{', '.join(known)}"
             )
         path = PAPER / f"{place}.toml"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bilevel.durable.files import write_text
@@ -10,8 +10,9 @@ from bilevel.errors import UserError, quoted
 from bilevel.lab.experiments.archive import evidence, pack, write
 from bilevel.lab.experiments.experiment import Experiment, load
 from bilevel.lab.experiments.runner import run_experiment
-from bilevel.lab.experiments.verdicts import Figure, Row, to_json, to_markdown
+from bilevel.lab.experiments.verdicts import Figure, Row, to_markdown
 from bilevel.lab.notify import Notify, silent
+from bilevel.lab.plain_files import write_json
 from bilevel.lab.run_folder import Folder
 
 
@@ -58,7 +59,7 @@ def reproduce(
     scale: Scale = Scale(),
     notify: Notify = silent,
 ) -> list[Row]:
-    """Run what is not yet done of a figure's experiments, and judge its claims.
+    """Run what is not yet done of a figure's experiments, and test its claims.
 
     Args:
         figure: one of `bilevel.lab.figures`.
@@ -66,7 +67,7 @@ def reproduce(
             and the verdicts; each run folder gets the verdicts that concern it.
         command: what the user typed, for the record.
         scale: how much to run.
-        notify: told of the progress.
+        notify: called with the progress.
 
     Returns:
         The verdicts.
@@ -76,7 +77,7 @@ def reproduce(
     """
     experiments = scale.applied(figure)
     for experiment in experiments:
-        experiment.task().load(experiment.data)  # what is missing is told before any work
+        experiment.task().load(experiment.data)  # missing data are an error before any work
     for experiment in experiments:
         run_experiment(experiment, folder / experiment.name, command, notify)
     packed = pack(experiments, folder)
@@ -115,19 +116,18 @@ class Load:
 
 def loads(figure: Figure, folder: Path, scale: Scale) -> list[Load]:
     """What a figure would take; nothing is run, or written."""
-    found = []
-    for experiment in scale.applied(figure):
-        results = Folder(folder / experiment.name)
-        done = sum(
-            results.log(contestant.label, seed).done
-            for contestant in experiment.algorithms
-            for seed in experiment.seeds
+    return [
+        Load(
+            each.name,
+            each.runs,
+            Folder(folder / each.name).done(each),
+            each.budget.seconds or 0.0,
+            each.clock,
         )
-        runs, budget = len(experiment.algorithms) * len(experiment.seeds), experiment.budget
-        found.append(Load(experiment.name, runs, done, budget.seconds or 0.0, experiment.clock))
-    return found
+        for each in scale.applied(figure)
+    ]
 
 
 def _write(folder: Path, figure: Figure, rows: list[Row], command: str) -> None:
-    write_text(folder / "verdicts.json", to_json(rows))
+    write_json(folder / "verdicts.json", [asdict(row) for row in rows])
     write_text(folder / "verdicts.md", to_markdown(figure, rows, command))

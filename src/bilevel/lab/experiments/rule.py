@@ -47,6 +47,14 @@ class Interval:
             return self.mean / half
         return math.copysign(math.inf, self.mean) if self.mean else 0.0
 
+    def holding(self, others: Sequence[Interval]) -> Interval:
+        """The same mean with an interval that holds those of others, too."""
+        every = (self, *others)
+        return Interval(self.mean, min(e.low for e in every), max(e.high for e in every))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
 
 @dataclass(frozen=True)
 class Gain:
@@ -94,13 +102,27 @@ class Gain:
         return f"{self.what} {effect}"
 
 
+def student(values: Sequence[float], error: float = 0.05) -> Interval:
+    """Student's interval, infinite for a single value.
+
+    Example:
+        >>> print(student([1.0, 2.0, 3.0]))
+        2.00 [-0.48, 4.48]
+    """
+    mean, n = float(np.mean(values)), len(values)
+    if n < 2:
+        return Interval(mean, -math.inf, math.inf)
+    half = _quantiles(n, error)[0] * float(np.std(values, ddof=1)) / math.sqrt(n)
+    return Interval(mean, mean - half, mean + half)
+
+
 def interval(values: Sequence[float], error: float) -> Interval:
     """The least interval that holds Student's and the expanded percentile bootstrap's.
 
     With n values and t = t_{n−1}(1 − error/2), the bootstrap's quantiles are taken at
     Φ(−√(n/(n − 1)) t) for few seeds; where that is below what resamples can show, they are the
-    extremes. Values that are all equal say only that their signs agree: this happens by chance
-    with probability 2^(1−n), and is taken at its word only if that is below `error`.
+    extremes. Values that are all equal say only that their signs agree. This happens by chance
+    with probability 2^(1−n), and counts only if that is below `error`.
 
     Reference: Hesterberg, What Teachers Should Know about the Bootstrap, The American
     Statistician 69, 2015.
@@ -123,13 +145,12 @@ def _interval(values: tuple[float, ...], error: float) -> Interval:
     if np.ptp(found) == 0:
         sure = 2.0 ** (1 - n) <= error
         return Interval(mean, mean, mean) if sure else Interval(mean, -math.inf, math.inf)
-    t, tail = _quantiles(n, error)
-    half = t * float(found.std(ddof=1)) / math.sqrt(n)
+    tail = _quantiles(n, error)[1]
     if tail * _RESAMPLES < 1:
         low, high = float(found.min()), float(found.max())
     else:
         low, high = np.quantile(found[_resamples(n)].mean(1), [tail, 1 - tail]).tolist()
-    return Interval(mean, min(low, mean - half), max(high, mean + half))
+    return student(values, error).holding([Interval(mean, low, high)])
 
 
 @cache
@@ -183,6 +204,7 @@ def weakest(gains: Sequence[Gain], error: float) -> str:
         return "not run"
     if decide(gains, error) is Verdict.CONTRADICTED:
         error /= len(gains)
-    found = min(run, key=lambda gain: gain.interval(error).margin).text(error)
+    # Of equal ones the first is meant, whatever the last bits of a fit are on this machine.
+    found = min(run, key=lambda gain: round(gain.interval(error).margin, 9)).text(error)
     left = f", {len(gains) - len(run)} not run" if len(run) < len(gains) else ""
     return f"{found}; weakest of {len(gains)}{left}" if len(gains) > 1 else found

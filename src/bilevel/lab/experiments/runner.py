@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,29 +13,27 @@ import torch
 
 from bilevel.algorithms import Algorithm
 from bilevel.durable import interruption
-from bilevel.errors import UserError
 from bilevel.lab.experiments.checksum import checksum
 from bilevel.lab.experiments.experiment import Budget, Contestant, Experiment
 from bilevel.lab.notify import Notify, silent
 from bilevel.lab.run_folder import Folder
-from bilevel.lab.run_log import Beginning, RunLog
-from bilevel.lab.tasks.base import Instance, Measure, Task
+from bilevel.lab.run_log import RunLog
+from bilevel.lab.tasks.base import Instance, Task
 from bilevel.oracles import Counts
 from bilevel.problem.peers import Alone, Peers
 from bilevel.problem.problem import Problem
 from bilevel.problem.sharding import shard
 from bilevel.problem.structure import Variables
-from bilevel.runs.checkpoints.identity import Identity, differences, identity_of_run
 from bilevel.runs.minimize import Progress, minimize
-from bilevel.runs.progress import Callback
-from bilevel.runs.result import Past, Result, Status
+from bilevel.runs.progress import Callback, StatefulCallback
+from bilevel.runs.result import Result, Status
 
 NEVER = 10**12  # steps
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 _GROWTH = 1.1  # from one evaluation to the next, in seconds or steps
 _FINEST = 1 / 500  # of the budget: the least pause between two evaluations
 _LONGEST = 5.0  # seconds between two evaluations, unless their number is given
-_SAVE_SECONDS = 60.0  # the most that a crash can lose
+_SAVE_SECONDS = 2.0  # about as much as a crash can lose
 
 
 def run_experiment(
@@ -48,49 +45,28 @@ def run_experiment(
 ) -> Folder:
     """Run what is not yet done of an experiment.
 
-    An interrupted run goes on from its last checkpoint. Algorithms take turns on one seed
-    before the next, and another one begins each time, so that a busy machine is not one
-    algorithm's bad luck. What is compiled at first use is compiled before the clock starts.
+    An interrupted run continues from its last checkpoint. All algorithms run on one seed before
+    the next, in an order that rotates from seed to seed, so that a busy machine does not put one
+    algorithm at a disadvantage. Kernels are compiled before the clock starts.
 
     Args:
         experiment: what to run.
         folder: where its results go; see `bilevel.lab.run_folder`.
         command: what the user typed, for the record.
-        notify: told of the progress.
-        peers: the processes that share each run's rows, of which this one leads; the others call
-            `follow_experiment`. Alone by default.
+        notify: called with the progress.
+        peers: the processes that share the rows of each run, all of which call this; the first one
+            writes. By default there is one process.
 
     Raises:
         Interrupted: a signal ended it inside `bilevel.interruption.graceful()`.
         UserError: the folder cannot be written to, is in use, or holds another experiment.
     """
-    results = Folder(folder)
-    with results.locked(), torch_threads(experiment.threads):
-        data = experiment.task().load(experiment.data)
-        recorded = results.open(experiment, command, checksum(data))
-        _run_all(experiment, data, results, notify, peers or Alone())
-        if recorded:
-            results.close()
+    results, peers = Folder(folder), peers or Alone()
+    data = experiment.task().load(experiment.data)
+    recording = results.recording(experiment, command, checksum(data))
+    with torch_threads(experiment.threads), recording if peers.leads else nullcontext():
+        _run_all(experiment, data, results, notify, peers)
     return results
-
-
-def follow_experiment(experiment: Experiment, peers: Peers) -> None:
-    """Do this process's share of each run that the leader of `run_experiment` begins."""
-    data, warm = experiment.task().load(experiment.data), set[str]()
-    with torch_threads(experiment.threads):
-        for seed, turns in _turns(experiment):
-            for contestant in turns:
-                if not peers.told(None):
-                    continue
-                interruption.current().check()
-                problem = shard(experiment.task(contestant).build(data, seed).problem, peers)
-                if contestant.label not in warm:
-                    warm_up(problem, contestant.make(), seed)
-                    warm.add(contestant.label)
-                result = minimize_within(experiment.budget, problem, contestant.make(), seed)
-                if result.status is Status.INTERRUPTED:
-                    interruption.current().check()
-                    return
 
 
 @contextmanager
@@ -120,8 +96,7 @@ def warm_up(problem: Problem, algorithm: Algorithm, seed: int) -> None:
 def _run_all(
     experiment: Experiment, data: Any, results: Folder, notify: Notify, peers: Peers
 ) -> None:
-    total, done = len(experiment.seeds) * len(experiment.algorithms), 0
-    warm = set[str]()
+    done, warm = 0, set[str]()
     for seed, turns in _turns(experiment):
         built: dict[Task, Instance] = {}
         for contestant in turns:
@@ -129,7 +104,7 @@ def _run_all(
             name = f"{experiment.name}: {contestant.label}, seed {seed}"
 
             def tell(spent: float, name: str = name, now: int = done) -> None:
-                notify(name, now + spent, total)
+                notify(name, now + spent, experiment.runs)
 
             if peers.told(not log.done):
                 task = experiment.task(contestant)
@@ -144,6 +119,7 @@ def _run_all(
                 result = run_one(built[task], contestant.make(), seed, budget, log, tell, clock)
                 if result.status is Status.INTERRUPTED:
                     interruption.current().check()
+                    return  # a signal to another process ended it
             tell(1.0)
             done += 1
 
@@ -164,31 +140,24 @@ def run_one(
         algorithm: what solves it.
         seed: of the batches.
         budget: when to stop.
-        log: where the results go; if it holds an interrupted run, that goes on.
-        advance: told which fraction of the budget is spent.
-        clock: what tells the seconds.
+        log: where the results go; an interrupted run in it is continued.
+        advance: called with the fraction of the budget that is spent.
+        clock: gives the time in seconds.
     """
-    start = log.begin()
-    problem = instance.problem
-    identity = identity_of_run(problem, algorithm, {"seed": seed})
-    if changed := differences(start.identity or identity, identity):
-        raise UserError(
-            f"{log.folder} holds the checkpoint of another run: {'; '.join(changed)}. Choose "
-            "another folder, or delete it."
-        )
-    measure_after = functools.partial(instance.measure_after, algorithm)
-    recorder = Recorder(measure_after, budget, log, start, advance, identity)
-    if start.last is None:
-        x0 = problem.x_structure.unflatten(problem.x0)
-        recorder.write(0, 0.0, None, Counts(), x0, problem.y_structure.unflatten(problem.y0))
+    recorder = Recorder(instance, algorithm, budget, log, advance)
     result = minimize_within(
-        budget, problem, algorithm, seed, [recorder], after=start.past, clock=clock
+        budget,
+        instance.problem,
+        algorithm,
+        seed,
+        [recorder],
+        clock=clock,
+        checkpoint=log.checkpoints,
+        checkpoint_every=_SAVE_SECONDS,
     )
-    if result.status is Status.INTERRUPTED:
-        log.save(replace(result.past, history=()), identity)
-        return result
-    recorder.finish(result)
-    log.finish(result)
+    if instance.problem.peers.leads and result.status is not Status.INTERRUPTED:
+        recorder.finish(result)
+        log.finish(result)
     return result
 
 
@@ -206,40 +175,51 @@ def minimize_within(
     return minimize(problem, algorithm, steps=steps, seconds=seconds, **more)
 
 
-class Recorder:
-    """A callback that measures at growing distances, and keeps what a crash must not lose."""
+class Recorder(StatefulCallback):
+    """Measures at growing intervals and writes to a log, if this process is the first.
+
+    It remembers how far it got: lines written after a checkpoint are measured again on resuming.
+    """
 
     def __init__(
         self,
-        measure_after: Callable[[int], Measure],
+        instance: Instance,
+        algorithm: Algorithm,
         budget: Budget,
         log: RunLog,
-        start: Beginning,
-        advance: Callable[[float], None],
-        identity: Identity | None = None,
+        advance: Callable[[float], None] = lambda spent: None,
     ) -> None:
-        self._measure_after, self._budget, self._log = measure_after, budget, log
-        self._advance, self._identity = advance, identity or {}
-        self._last_step = 0 if start.last is None else start.last["step"]
-        self._last_seconds = 0.0 if start.last is None else start.last["seconds"]
-        self._saved = time.monotonic()
+        self._instance, self._algorithm, self._budget = instance, algorithm, budget
+        self._log, self._advance = log, advance
+        self._last_step, self._last_seconds = -1, 0.0
+
+    def memory(self) -> dict[str, Any]:
+        return {"last step": self._last_step}
+
+    def remember(self, memory: dict[str, Any]) -> None:
+        problem = self._instance.problem
+        if not problem.peers.leads:
+            return
+        if last := self._log.begin(memory["last step"]):
+            self._last_step, self._last_seconds = last["step"], last["seconds"]
+        else:
+            x0 = problem.x_structure.unflatten(problem.x0)
+            self.write(0, 0.0, None, Counts(), x0, problem.y_structure.unflatten(problem.y0))
 
     def __call__(self, progress: Progress) -> None:
         record = progress.record
-        is_due = self._is_due(record.step, record.seconds)
-        if is_due:
+        if not self._instance.problem.peers.leads:
+            return
+        if self._is_due(record.step, record.seconds):
             size = record.hypergradient_norm
             self.write(record.step, record.seconds, size, record.counts, progress.x, progress.y)
-        if is_due or time.monotonic() - self._saved > _SAVE_SECONDS:
-            self._log.save(Past(progress.state, record.seconds, record.counts), self._identity)
-            self._saved = time.monotonic()
         self._advance(self._budget.spent(record.step, record.seconds))
 
     def finish(self, result: Result) -> None:
         """Measure where the run has ended, unless that was done."""
         past = result.past
         if past.state.step > self._last_step and past.history:
-            last = past.history[-1]  # whose time it is: that of a step that was broken off is lost
+            last = past.history[-1]  # for its time: that of an abandoned step is not recorded
             size = last.hypergradient_norm
             self.write(past.state.step, last.seconds, size, past.counts, result.x, result.y)
 
@@ -254,7 +234,8 @@ class Recorder:
     ) -> None:
         """Measure, and write a line."""
         line = {"step": step, "seconds": seconds, "hypergradient_norm": hypergradient_norm}
-        line |= {**self._measure_after(step)(x, y), **counts}
+        measure = self._instance.measure_after(self._algorithm, step)
+        line |= {**measure(x, y), **counts}
         self._log.append(line)
         self._last_step, self._last_seconds = step, seconds
 

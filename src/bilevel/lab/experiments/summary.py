@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from bilevel.lab.curves import Curves, finals
+import math
+import statistics
+from collections.abc import Sequence
+
+from bilevel.lab.comparison.tables import mean_and_spread
+from bilevel.lab.curves import Curve, Curves
 from bilevel.lab.quantities import METRICS
 from bilevel.lab.text_table import aligned
 
@@ -17,13 +22,22 @@ def summary(curves: Curves) -> str:
         >>> line = {name: np.array(values, float) for name, values in columns.items()}
         >>> print(summary({"hoag": [Curve("hoag", 0, line)]}))
         label   steps   validation loss   test accuracy
-        hoag    3       2 ± 0             0.5 ± 0
+        hoag    3       2                 0.5
     """
     known = set.intersection(*(set(c.columns) for seeds in curves.values() for c in seeds))
     names = [metric.column for metric in METRICS if metric.headline and metric.column in known]
-    steps, *ends = (finals(curves, name) for name in ("step", *names))
     rows = [["label", "steps", *(name.replace("_", " ") for name in names)]]
-    rows += [
-        [label, f"{steps[label].mean:.0f}", *(str(end[label]) for end in ends)] for label in curves
-    ]
+    for label, seeds in curves.items():
+        steps = statistics.fmean(curve.last("step") for curve in seeds)
+        rows.append([label, f"{steps:.0f}", *(_last(seeds, name) for name in names)])
     return aligned(rows)
+
+
+def _last(seeds: Sequence[Curve], name: str) -> str:
+    """Of the last evaluations, even where they were lost: a run that diverged must be seen."""
+    values = [float(curve.column(name)[-1]) for curve in seeds]
+    finite = [value for value in values if math.isfinite(value)]
+    lost = f"not finite in {len(values) - len(finite)} of {len(values)} seeds"
+    if len(finite) == len(values):
+        return mean_and_spread(finite)
+    return f"{mean_and_spread(finite)} ({lost})" if finite else lost

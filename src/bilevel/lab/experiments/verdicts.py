@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bilevel.lab.experiments.rule import ERROR, Gain, decide, weakest
@@ -87,18 +86,7 @@ class Figure:
                 for claim, compare in self.comparisons.items()
             ]
         error = ERROR / (len(self.experiments) * len(self.claims) + len(self.comparisons))
-        return [
-            Row(
-                claim,
-                name,
-                str(decide(finding.gains, error)),
-                "; ".join(gain.text(error) for gain in finding.gains),
-                finding.numbers,
-                seeds,
-                weakest(finding.gains, error),
-            )
-            for claim, name, finding in judged
-        ]
+        return [Row.of(claim, name, finding, error, seeds) for claim, name, finding in judged]
 
 
 @dataclass(frozen=True)
@@ -123,9 +111,13 @@ class Row:
     seeds: int
     weakest: str = ""
 
-
-def to_json(rows: Iterable[Row]) -> str:
-    return json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False) + "\n"
+    @staticmethod
+    def of(claim: str, experiment: str, finding: Finding, error: float, seeds: int) -> Row:
+        """What the rule says of a finding, at this probability of an error."""
+        gains = finding.gains
+        effect = "; ".join(gain.text(error) for gain in gains)
+        verdict, hangs = str(decide(gains, error)), weakest(gains, error)
+        return Row(claim, experiment, verdict, effect, finding.numbers, seeds, hangs)
 
 
 def to_markdown(figure: Figure, rows: Iterable[Row], command: str) -> str:

@@ -28,7 +28,8 @@ def figure_names() -> list[str]:
 def find_figure(name: str) -> Figure:
     """The figure of this name."""
     if name not in figure_names():
-        raise UserError(f"there is no figure {quoted(name)}; there are {', '.join(figure_names())}")
+        names = ", ".join(figure_names())
+        raise UserError(f"there is no figure {quoted(name)}: choose one of {names}")
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     figure: Figure = module.FIGURE
     return figure

@@ -1,17 +1,18 @@
-"""The points of a grid, shared by processes that may be killed: each point is done once.
+"""The points of a grid, shared by processes that may be killed: each point is evaluated once.
 
-A worker claims a point by adding a running trial to the study, and looks at the others after
-that. A storage numbers trials in the order in which all can see them: of two claims of one point,
-the one with the lower number holds, and the other is withdrawn. So no lock is needed that a kill
-could leave behind.
+A worker claims a point by adding a running trial to the study, and then looks at the other trials.
+A storage numbers trials in the order in which they become visible to all: of two claims to one
+point, the one with the lower number wins, and the other is withdrawn. So there is no lock that a
+kill could leave behind.
 
-A worker that was killed is known by its process, on the same machine; on any other, by a count
-in its trial that has not gone up for a minute. Its trial is failed, which makes its point free
-again. A worker that was only thought to be dead finds its trial failed, and its value is lost.
+A killed worker is recognised by its process on the same machine, and on any other machine by a
+counter in its trial that has not increased for a minute. Its trial is then marked as failed, which
+frees its point. A worker that was wrongly taken for dead finds its trial failed, and its value is
+lost.
 
-Why not Optuna's own heartbeat (tried with 5.0)? It does not see a worker that was killed after
-its claim and before its first beat: that trial stays RUNNING, and all others wait for ever. With
-its grid sampler and retries besides, three workers did the 9 points of a grid 16 to 34 times.
+Why not Optuna's own heartbeat (tried with 5.0)? It misses a worker that is killed after its claim
+and before its first beat: that trial stays RUNNING, and all others wait forever. Together with its
+grid sampler and retries, three workers evaluated the 9 points of a grid 16 to 34 times.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ class SharedTrials:
     def _is_dead(self, trial: FrozenTrial) -> bool:
         worker, here = trial.user_attrs.get(_WORKER, {}), _place()
         known = here is not None and worker.get("place") == here
-        if known and worker["process"] != os.getpid():  # ours may be one that Ctrl-C broke off
+        if known and worker["process"] != os.getpid():  # ours may be one that Ctrl-C interrupted
             return bool(_born(worker["process"]) != worker["born"])
         beats, now = trial.user_attrs.get(_BEATS, 0), time.monotonic()
         last, since = self._heard.get(trial.number, (None, now))

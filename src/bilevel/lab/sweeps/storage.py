@@ -36,8 +36,8 @@ def opened(address: str) -> Iterator[BaseStorage]:
         yield optuna.storages.get_storage(database)
     except (SQLAlchemyError, StorageInternalError) as error:
         raise UserError(
-            f"the storage {shown(address)} failed: {_reason(error)}. What was finished is kept: "
-            "the same command goes on"
+            f"the storage {shown(address)} failed: {_reason(error)}. Finished trials are kept: run "
+            "the same command again to resume"
         ) from error
     finally:
         database.remove_session()

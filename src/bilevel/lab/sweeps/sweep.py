@@ -1,7 +1,7 @@
 """Search the settings of an experiment's algorithms on a grid.
 
-The trials of a label are an Optuna study in a storage. Whoever opens the storage shares the
-work; what was finished stays when a process is killed, and what it was at is done by another.
+The trials of a label are an Optuna study in a storage. All processes that open the storage share
+the work. If one is killed, finished trials stay, and another process repeats the unfinished one.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ def sweep(
     """Find, for each label of the `sweep` table, the choices with the lowest validation loss.
 
     Each trial runs the first seed of the experiment for its budget; a run that diverges has an
-    infinite loss. A part of a grid is chosen by a tree-structured Parzen estimator (Bergstra et
-    al., NeurIPS 2011), which looks where earlier trials went well. It returns when all is done:
-    at the end it waits for what other processes are at, and does it if they are killed.
+    infinite loss. If only a part of a grid is tried, a tree-structured Parzen estimator (Bergstra
+    et al., NeurIPS 2011) chooses points near earlier good ones. The function returns when all
+    trials are done: at the end it waits for the other processes, and takes over their trials if
+    they are killed.
 
     Args:
         experiment: with a `sweep` table.
@@ -61,8 +62,8 @@ def sweep(
             "sqlite:///sweep.db", or a server for many, "postgresql://USER@HOST/DATABASE".
         trials: how many points of each grid to try, over all processes and all times; None is
             all of them.
-        notify: told what is tried, how many trials are done, and of how many.
-        pulse: how processes on other machines are known to be alive.
+        notify: called with what is tried, how many trials are done, and of how many.
+        pulse: how processes on other machines show that they are alive.
 
     Returns:
         The best settings by label.

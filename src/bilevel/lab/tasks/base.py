@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bilevel.algorithms import Algorithm
+from bilevel.arguments import Checked
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
 
@@ -35,7 +36,7 @@ class Instance:
         return self.measure if adapted is None else adapted(algorithm, step)
 
 
-class Task(ABC):
+class Task(Checked, ABC):
     """A way to make a bilevel problem from a data set.
 
     A final subclass is a frozen dataclass: its fields are the options that an experiment's

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,14 +10,19 @@ from bilevel.algorithms import Algorithm
 from bilevel.apps.few_shot import FourBlocks, Tasks, accuracy, few_shot_problem
 from bilevel.apps.few_shot.learners import LearnedHead, Learner, RandomHead, WholeNetwork, ZeroHead
 from bilevel.apps.few_shot.tasks import ENDLESS
-from bilevel.arguments import non_negative, positive_integer
+from bilevel.arguments import Count, NonNegative
 from bilevel.datasets import ImageClasses, Images, load_images
 from bilevel.errors import quoted
 from bilevel.lab.tasks.base import Instance, Measure, Task
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Variables
 
-_LEARNERS = ("zero-head", "random-head", "learned-head", "whole-network")
+_LEARNERS: dict[str, Callable[[float, int], Learner]] = {  # from the ridge and a seed
+    "zero-head": lambda ridge, seed: ZeroHead(ridge),
+    "random-head": RandomHead,
+    "learned-head": LearnedHead,
+    "whole-network": lambda ridge, seed: WholeNetwork(seed),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +35,8 @@ class FewShot(Task):
     Args:
         ways, shots, queries: of a task.
         batch: the tasks of an outer step.
-        pool: how many tasks there are; None draws fresh ones for ever. With a pool, each task
-            keeps its head from one visit to the next, where the algorithm starts warm.
+        pool: how many tasks there are; None draws fresh ones without end. With a pool, each task
+            keeps its head from one visit to the next if the algorithm uses warm starts.
         learner: what adapts: "zero-head", "random-head", "learned-head" or "whole-network".
         ridge: of the heads.
         filters: of the four-block network; None takes the field's number for the image size.
@@ -42,23 +48,18 @@ class FewShot(Task):
     kind: ClassVar[str] = "few-shot"
     has_validation: ClassVar[bool] = False
 
-    ways: int = 5
-    shots: int = 5
-    queries: int = 5
-    batch: int = 32
-    pool: int | None = None
+    ways: Count = 5
+    shots: Count = 5
+    queries: Count = 5
+    batch: Count = 32
+    pool: Count | None = None
     learner: str = "zero-head"
-    ridge: float = 0.01
-    filters: int | None = None
-    measured_tasks: int = 100
+    ridge: NonNegative = 0.01
+    filters: Count | None = None
+    measured_tasks: Count = 100
 
     def __post_init__(self) -> None:
-        for name in ("ways", "shots", "queries", "batch", "measured_tasks"):
-            positive_integer(name, getattr(self, name))
-        for name in ("pool", "filters"):
-            if getattr(self, name) is not None:
-                positive_integer(name, getattr(self, name))
-        non_negative("ridge", self.ridge)
+        super().__post_init__()
         if self.learner not in _LEARNERS:
             raise ValueError(
                 f"learner must be one of {', '.join(_LEARNERS)}, got {quoted(self.learner)}"
@@ -91,16 +92,8 @@ class FewShot(Task):
         )
         channels, size, _ = tasks.image_shape
         network = FourBlocks(channels, size, self.filters, seed)
-        return few_shot_problem(tasks, network, self._learner(seed), batch=min(self.batch, count))
-
-    def _learner(self, seed: int) -> Learner:
-        made: dict[str, Learner] = {
-            "zero-head": ZeroHead(self.ridge),
-            "random-head": RandomHead(self.ridge, seed),
-            "learned-head": LearnedHead(self.ridge, seed),
-            "whole-network": WholeNetwork(seed),
-        }
-        return made[self.learner]
+        learner = _LEARNERS[self.learner](self.ridge, seed)
+        return few_shot_problem(tasks, network, learner, batch=min(self.batch, count))
 
 
 def _nothing(x: Variables, y: Variables) -> dict[str, float]:

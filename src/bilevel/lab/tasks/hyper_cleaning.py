@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from bilevel.arguments import non_negative, optional, positive, positive_integer
+from bilevel.arguments import Count, NonNegative, Positive
 from bilevel.datasets import Dataset, corrupt, load
 from bilevel.errors import UserError, quoted
 from bilevel.lab.tasks.base import Instance, Task
@@ -50,21 +50,17 @@ class HyperCleaning(Task):
 
     kind: ClassVar[str] = "hyper-cleaning"
 
-    corruption: float = 0.4
-    train_rows: int = 20_000
-    validation_rows: int = 5_000
-    ridge: float = 0.001
-    mean: float | None = None
-    std: float | None = None
+    corruption: NonNegative = 0.4
+    train_rows: Count = 20_000
+    validation_rows: Count = 5_000
+    ridge: Positive = 0.001
+    mean: NonNegative | None = None
+    std: Positive | None = None
 
     def __post_init__(self) -> None:
-        if non_negative("corruption", self.corruption) > 1:
+        super().__post_init__()
+        if self.corruption > 1:
             raise ValueError(f"corruption must be from 0 to 1, got {quoted(self.corruption)}")
-        positive_integer("train_rows", self.train_rows)
-        positive_integer("validation_rows", self.validation_rows)
-        positive("ridge", self.ridge)
-        optional(non_negative, "mean", self.mean)
-        optional(positive, "std", self.std)
 
     def load(self, data: str) -> Dataset:
         return load(data)

@@ -10,7 +10,7 @@ import torch
 from scipy.sparse import csr_array, issparse
 from torch import Tensor
 
-from bilevel.arguments import positive
+from bilevel.arguments import Positive
 from bilevel.datasets import Dataset, load
 from bilevel.errors import quoted
 from bilevel.lab.tasks.base import Instance, Task
@@ -41,10 +41,11 @@ class PerFeatureRegularisation(Task):
 
     kind: ClassVar[str] = "per-feature"
 
-    validation_fraction: float = 0.5
+    validation_fraction: Positive = 0.5
 
     def __post_init__(self) -> None:
-        if positive("validation_fraction", self.validation_fraction) >= 1:
+        super().__post_init__()
+        if self.validation_fraction >= 1:
             raise ValueError(
                 "validation_fraction must be between 0 and 1, got "
                 f"{quoted(self.validation_fraction)}"
