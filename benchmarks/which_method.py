@@ -158,24 +158,26 @@ def _reached(line: dict[str, Any], start: float, best: float) -> list[tuple[Any,
 
 _HEAD = """# Which method?
 
-`minimize(problem)` takes one by what it knows of the problem, and `bilevel.recommend(problem)` says
-which and why. The rule: `AIDQN` below 400 rows, `AnchoredAID` from there on, and from 20,000 rows
-on compiled stretches of SABA first where the model is a linear one of one column with dense rows
-and penalties in x. How the first two do on the bank is in [no settings](benchmarks/auto.md);
-the third was chosen on ijcnn1 alone. On five made-up problems of 30,000 to 60,000 rows (logistic,
-least squares, four classes, two of them with features of sizes 0.01 to 100) it was as quick as
-`AnchoredAID` within a factor of two and never ended higher by more than 1e-4 of Φ; it is judged on
-no other real table. Of the problems below, only ijcnn1 had a part in a choice.
+`minimize(problem)` chooses a method by what it knows of the problem, and
+`bilevel.recommend(problem)` says which one, and why. The rule: `AIDQN` below 400 rows and
+`AnchoredAID` from 400 rows on. From 20,000 rows on it begins with compiled steps of SABA, provided
+that the model is linear with one column, its rows are dense and x holds its penalties. How often
+the first two succeed is measured in [no settings](benchmarks/auto.md). The rule for 20,000 rows
+was chosen on ijcnn1 alone. On five synthetic problems of 30,000 to 60,000 rows (logistic, least
+squares, four classes, two of them with feature scales from 0.01 to 100) it took between half and
+twice the time of `AnchoredAID`, and never ended more than 1e-4 of Φ above it; it has been judged
+on no other real table. Of the problems below, only ijcnn1 played a part in a choice.
 
-The tables are seconds of the processor, and passes over the rows (each gradient and each product
-counts, by its share of the rows; without rows, calls), to a part of Φ(x0) − Φ*, of single runs:
-with no number given, and "tuned", with the best of twelve pairs of `inner_lr` and `outer_lr` on
-this very problem, which took a further 2.4 times as long. An empty cell was not reached in the
-time, and a method without a row was not run. Other numbers are those of the method's example in
-the registry, with batches of 64 rows. Every step is kept here, so that methods with a number in
-array code (SOBA, SABA, TTSA, stocBiO, ...) take single steps: what they can do in compiled
-stretches is in [the field's contests](benchmarks/field.md).
-`python benchmarks/which_method.py` makes them, and goes on where it was stopped."""
+The tables list processor seconds, and passes over the rows, until a method has closed the gap
+Φ(x0) − Φ* to the given fraction. Each gradient and each product counts as its share of the rows;
+on problems without rows, passes are calls. All are single runs, either without settings, or
+"tuned": with the best of twelve pairs of `inner_lr` and `outer_lr` on this very problem, whose
+search took a further 2.4 times as long. An empty cell means that the gap was not closed in the
+time; a method without a row was not run. All other settings are those of the method's example in
+the registry, with batches of 64 rows. Every step is recorded here, so methods with array code
+(SOBA, SABA, TTSA, stocBiO, ...) take single steps; for their speed in compiled stretches, see [the
+field's contests](benchmarks/field.md). `python benchmarks/which_method.py` makes the tables, and
+resumes after an interruption."""
 
 
 def main() -> None:

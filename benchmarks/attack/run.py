@@ -11,6 +11,7 @@ so that a run that was interrupted goes on; the seconds are those of all of them
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import os
 import random
@@ -91,6 +92,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--kept", metavar="FOLDER", type=Path, help="go on from what is there")
     asked = parser.parse_args(words)
     torch.set_num_threads(1)
+    faulthandler.enable()  # a library that ends the process says where
     found = attack(asked.tries, asked.seed, asked.only, asked.kept)
     text = table(found)
     print(text)

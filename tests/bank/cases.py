@@ -14,7 +14,7 @@ from torch import Tensor
 
 import bilevel
 
-from . import fresh
+from . import fresh, zoo
 from .rows import (
     IJCNN1,
     clean_autograd,
@@ -40,6 +40,7 @@ class Case:
         home: the usual start, where x0 is at or near the solution: its gap is the scale.
         best: Φ* in closed form, where there is one.
         twin: the same in double precision, by which the truth is found.
+        many: g has several minima in y, so that Φ is looked at from the y where a run ended.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Case:
     home: Callable[[], Tensor] | None = None
     best: float | None = None
     twin: Callable[[], bilevel.Problem] | None = None
+    many: bool = False
 
     def exact(self) -> bilevel.Problem:
         """The problem by which the truth is found."""
@@ -320,3 +322,8 @@ def fresh_cases() -> list[Case]:
             best=quad(p, q, kappa, seed=seed)[1],
         )
     return bank
+
+
+def zoo_cases() -> list[Case]:
+    """Other fields, made after the rules: `tests.bank.zoo`."""
+    return [Case(f"zoo {name}", "zoo", make, 64, **more) for name, make, more in zoo.all_of_them()]

@@ -11,6 +11,7 @@ import bilevel
 from bilevel.algorithms import AIDQN, HOAG, AIDBiO, Algorithm, AnchoredAID
 
 from .cases import Case, cases, large_cases, ridge_solution, stochastic_cases
+from .rows import clean_autograd
 from .smooth import quad, ridge
 from .truth import truth
 
@@ -56,6 +57,15 @@ def test_what_the_default_is() -> None:
     assert bilevel.chosen(SUMS["large quad/k10"].make()) == AnchoredAID()
     assert bilevel.chosen(problem, AIDBiO()) == bilevel.chosen(problem, HOAG()) == AIDQN()
     assert bilevel.chosen(problem, AIDBiO(outer_lr=0.1)) == AIDBiO(outer_lr=0.1)
+
+
+def test_where_x_belongs_to_rows_its_second_step_is_no_shorter_than_from_a_plain_start() -> None:
+    """One length has been tried, and it was a guess: the next may be a thousand times as long."""
+    problem = clean_autograd(n=2000, seed=3)
+    sampled = bilevel.minimize(problem, AnchoredAID(), steps=3).state.measured
+    plain = bilevel.minimize(problem, AIDQN(drop=0.1, first=0.1), steps=2).state.measured
+    assert sampled["share"] == 1.0
+    assert sampled["longest"] == pytest.approx(plain["longest"], rel=0.1)
 
 
 CHANGES = {

@@ -9,7 +9,7 @@ import bilevel
 from bilevel.algorithms import F2SA, SOBA, AIDBiO, Algorithm, AnchoredAID, ITDBiO, StocBiO
 from bilevel.oracles import View, make
 
-from . import fresh
+from . import fresh, zoo
 from .smooth import singular
 from .truth import truth
 
@@ -23,6 +23,10 @@ QUICK = {
     "shifts and gains": lambda: fresh.mixed(),
     "a constant in g": lambda: fresh.lifted(),
     "fewer rows than weights": lambda: fresh.interpolated(),
+    "a logarithm outside of whose domain nothing is": lambda: zoo.barrier()(),
+    "potentials known up to a constant": lambda: zoo.transport()(),
+    "entries of y in units of 1e-8 to 1e8": lambda: zoo.stretched()(),
+    "a field by its conductivities": lambda: zoo.conductor(cells=20)(),
 }
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import bilevel
-from bilevel.algorithms import SABA, SOBA, Algorithm, ITDBiO, StocBiO, named, registry
+from bilevel.algorithms import BSA, SABA, SOBA, Algorithm, ITDBiO, StocBiO, named, registry
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.judged import Judged
 from bilevel.algorithms.single_loop import Directions
@@ -162,7 +162,24 @@ def test_what_one_chapter_needed_is_not_asked_of_all() -> None:
     ]
     assert [found["lost"] for found in seen] == [2, 2]
     assert [found["more"] for found in seen] == [4, 1]
-    assert [found["left"] for found in seen] == [0.01, 0.1]
+    assert [found["left"] for found in seen] == [0.02, 0.2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noted(BSA):
+    """BSA, which notes the steps and terms that it was given."""
+
+    notes: list[tuple[int, int]] = field(default_factory=list)
+
+    def begin(self, oracle: Oracle, points: Mapping[str, Tensor]) -> State:
+        self.notes.append((self.inner_steps, self.neumann_terms))
+        return super().begin(oracle, points)
+
+
+def test_a_random_series_is_cut_to_one_term_before_inner_steps_are() -> None:
+    noted = Noted()
+    bilevel.minimize(quad(2, 4, 1e2, seed=5)[0], Judged(method=noted), steps=1)
+    assert noted.notes == [(2, 1)]  # two of each would leave a fifth, in measured units
 
 
 def test_random_series_are_short_enough_to_lead_somewhere() -> None:

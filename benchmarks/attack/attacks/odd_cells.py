@@ -18,7 +18,7 @@ from attack.tally import Tally, expect
 from bilevel.apps.cleaning.columns import recognise
 from bilevel.apps.cleaning.features import Encoder
 from bilevel.apps.cleaning.files import read
-from bilevel.apps.cleaning.trusted import apart
+from bilevel.apps.cleaning.labels import apart
 from bilevel.apps.cleaning.writing import WRITTEN, write
 
 NAME, SHARE = "odd cells", 300

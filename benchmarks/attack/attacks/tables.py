@@ -17,7 +17,8 @@ from bilevel.apps.cleaning.columns import recognise
 from bilevel.apps.cleaning.features import Encoder
 from bilevel.apps.cleaning.files import read
 from bilevel.apps.cleaning.given import File
-from bilevel.apps.cleaning.trusted import apart, with_trusted
+from bilevel.apps.cleaning.labels import apart
+from bilevel.apps.cleaning.trusted import with_trusted
 
 NAME, SHARE = "tables", 1000
 _DECISIONS = b"row,label,decision\n1,001,right\n2,000,changed\n17,002,changed\n"
