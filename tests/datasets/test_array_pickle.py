@@ -212,11 +212,11 @@ def test_a_pickle_that_is_cut_anywhere_is_refused() -> None:
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
-        (b"", "not a whole pickle"),
-        (b"\x89PNG\r\n", "not a whole pickle"),
-        (b"\x80\x02P1\n.", "not a whole pickle"),
+        (b"", "not a complete pickle"),
+        (b"\x89PNG\r\n", "not a complete pickle"),
+        (b"\x80\x02P1\n.", "not a complete pickle"),
         (b"\x80\x02U\x01aQ.", "a reference b'a' to something outside"),
-        (b"\x80\x02\x82\x07.", "not a whole pickle"),  # an extension that nobody registered
+        (b"\x80\x02\x82\x07.", "not a complete pickle"),  # an extension that nobody registered
         (pickle.dumps([1, 2]), "should hold a dict, but holds a list"),
         (PYTHON_2.replace(b"T\x02\x00\x00\x00\x07\x09", b"T\x01\x00\x00\x00\x07"), "reshape"),
     ],

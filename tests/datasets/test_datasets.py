@@ -147,7 +147,7 @@ def test_the_folder_is_that_of_the_environment_else_the_users_cache(
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UserError, match="no data set named 'cifar'; there are covtype, digits"):
+    with pytest.raises(UserError, match="no data set named 'cifar': choose one of covtype, digits"):
         bilevel.datasets.load("cifar")
 
 

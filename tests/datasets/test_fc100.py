@@ -218,7 +218,7 @@ class Attack:
     ("members", "says"),
     [
         ({k: v for k, v in cifar().items() if k != "test"}, "has no file test in cifar-100-python"),
-        ({**cifar(), "train": b"no pickle"}, "cifar-100-python/train is not a whole pickle"),
+        ({**cifar(), "train": b"no pickle"}, "cifar-100-python/train is not a complete pickle"),
         ({**cifar(), "train": pickle.dumps([])}, "cifar-100-python/train should hold a dict"),
         (
             {**cifar(), "meta": pickle.dumps({"a": Attack()})},

@@ -49,7 +49,7 @@ def test_ijcnn1_reads_libsvm_s_rows_and_refuses_others(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not hold the rows that LIBSVM publishes"):
         origin.load(tmp_path)
     changed.write_bytes(bz2.compress(b"-1 23:1\n"))
-    with pytest.raises(UserError, match="not a whole LIBSVM file of 22 features"):
+    with pytest.raises(UserError, match="not a complete LIBSVM file of 22 features"):
         origin.load(tmp_path)
 
 
@@ -62,7 +62,7 @@ def test_covtype_reads_a_table_of_numbers_and_names_a_damaged_one(tmp_path: Path
     assert found.train[1].tolist() == [0]
     assert found.test[1].tolist() == [6]
     (file / "covtype.data.gz").write_bytes(gzip.compress(b"1,2,x\n"))
-    with pytest.raises(UserError, match="is not a whole table of numbers"):
+    with pytest.raises(UserError, match="is not a complete table of numbers"):
         origin.load(tmp_path)
 
 
@@ -132,5 +132,5 @@ def test_cleaning_draws_this_share_of_the_labels_anew(tiny: None) -> None:
 
 
 def test_an_unknown_benchmark_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UserError, match="no benchmark 'cifar'; there are ijcnn1, covtype"):
+    with pytest.raises(UserError, match="no benchmark 'cifar': choose one of ijcnn1, covtype"):
         bilevel.datasets.benchmark("cifar")

@@ -111,9 +111,9 @@ def test_idx_files_of_any_shape_are_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
-        (b"plain", "not a whole gzip file"),
-        (idx(np.arange(50))[:-9], "not a whole gzip file"),
-        (idx(np.arange(50))[:15] + b"\xff" * 40, "not a whole gzip file"),
+        (b"plain", "not a complete gzip file"),
+        (idx(np.arange(50))[:-9], "not a complete gzip file"),
+        (idx(np.arange(50))[:15] + b"\xff" * 40, "not a complete gzip file"),
         (gzip.compress(b"\0\0\x08\x01\0", mtime=0), "the header ends after 5 of 8 bytes"),
         (
             gzip.compress(b"\0\0\x0d\x01\0\0\0\1\0\0\0\0", mtime=0),

@@ -168,7 +168,7 @@ def drawing(size: tuple[int, int]) -> bytes:
         (changed(bytes(100_001)), rf"{FIRST} has 100001 bytes, too many for a drawing"),
         ({k: v for k, v in members(BACKGROUND).items() if k != FIRST}, "character01' has 2 images"),
         ({}, "number of classes is 0, expected 8"),
-        (None, "not a whole zip file"),
+        (None, "not a complete zip file"),
     ],
 )
 def test_a_zip_with_other_content_is_refused_and_leaves_nothing(
@@ -184,7 +184,7 @@ def test_a_member_whose_bytes_changed_is_refused(tmp_path: Path) -> None:
     raw = pack(members(BACKGROUND))
     at = raw.index(b"IDAT") + 6
     flipped = raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
-    with pytest.raises(UserError, match="not a whole zip file: Bad CRC"):
+    with pytest.raises(UserError, match="not a complete zip file: Bad CRC"):
         put(tmp_path, flipped, pack(members(EVALUATION))).load(tmp_path)
 
 

@@ -123,6 +123,11 @@ def test_text_labels_come_back_as_text(noisy):
         ({"trusted": np.zeros(1797)}, "marks 0 of 1797"),
         ({"trusted": np.ones(5)}, "row numbers below 1797, got"),
         ({"X_trusted": np.zeros((3, 64)), "y_trusted": [0, 1, 77]}, "77"),
+        ({"trusted": np.where(np.arange(1797) < 9, 1, np.nan)}, "booleans or row numbers"),
+        ({"trusted": ["yes", "no", *[None] * 1795]}, "booleans or row numbers"),
+        ({"trusted": [-1798]}, "row numbers below 1797"),
+        ({"X_trusted": np.zeros((3, 64))}, "X_trusted needs y_trusted"),
+        ({"y_trusted": [0, 1, 2]}, "y_trusted needs X_trusted"),
     ],
 )
 def test_bad_trusted_rows_are_named(digits, arguments, text):
@@ -186,3 +191,26 @@ def test_numbers_in_either_order_of_memory_give_the_same_bits():
     tables = pd.DataFrame(X), pd.DataFrame(X, copy=False)
     one, other = (Encoder.fit(t, recognise(t)).transform(t).linear for t in tables)
     assert np.array_equal(one, other)
+
+
+def test_an_array_may_follow_a_dataframe_and_the_other_way_round(small_forests):
+    X, y = load_digits(n_class=3, return_X_y=True)
+    X, y = X[:90, 18:22], y[:90]
+    frame = pd.DataFrame(X, columns=[*"abcd"])
+    of_frame, of_array = (HyperCleaner(random_state=0).fit(rows, y) for rows in (frame, X))
+    with pytest.warns(UserWarning, match="valid feature names"):
+        assert np.array_equal(of_frame.predict(X), of_frame.predict(frame))
+    with pytest.warns(UserWarning, match="fitted without feature names"):
+        assert np.array_equal(of_array.predict(frame), of_array.predict(X))
+    with pytest.warns(UserWarning, match="valid feature names"):
+        apart = HyperCleaner(random_state=0).fit(frame[30:], y[30:], X[:30], y[:30])
+    same = HyperCleaner(random_state=0).fit(frame[30:], y[30:], frame[:30], y[:30])
+    assert np.array_equal(apart.label_quality_, same.label_quality_)
+
+
+def test_an_empty_list_of_trusted_rows_is_none(small_forests):
+    X, y = load_digits(n_class=2, return_X_y=True)
+    empty = HyperCleaner(random_state=0).fit(X[:60], y[:60], trusted=[])
+    assert np.array_equal(
+        empty.label_quality_, HyperCleaner(random_state=0).fit(X[:60], y[:60]).label_quality_
+    )

@@ -40,6 +40,15 @@ class Penalties:
         coefficients: (features, classes) of the model refitted on all rows.
         held_back_loss: on the rows held back, after each outer step.
         result: the bilevel run.
+
+    Example:
+        >>> import numpy as np
+        >>> from bilevel.penalties import learn_penalties
+        >>> labels = np.arange(300) % 2
+        >>> features = np.random.default_rng(0).normal(size=(300, 3)); features[:, 0] += 2 * labels
+        >>> found = learn_penalties(features, labels, steps=5)
+        >>> found.coefficients.shape, found.held_back_loss[-1] < found.held_back_loss[0]
+        ((3, 2), True)
     """
 
     log_penalties: Array

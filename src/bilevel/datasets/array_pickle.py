@@ -50,7 +50,7 @@ def load_arrays(stream: BinaryIO, what: str) -> dict[str, Any]:
     except (UserError, OSError):
         raise
     except Exception as error:  # the bytes of a damaged pickle can mean anything
-        raise UserError(f"{what} is not a whole pickle of arrays: {error}") from error
+        raise UserError(f"{what} is not a complete pickle of arrays: {error}") from error
     if not isinstance(entries, dict):
         raise UserError(f"{what} should hold a dict, but holds a {type(entries).__name__}")
     return {text(key): value for key, value in entries.items()}

@@ -40,7 +40,9 @@ def find(name: str) -> Origin[Any]:
     """The data set of this name."""
     known = catalogue()
     if name not in known:
-        raise UserError(f"there is no data set named {quoted(name)}; there are {', '.join(known)}")
+        raise UserError(
+            f"there is no data set named {quoted(name)}: choose one of {', '.join(known)}"
+        )
     return known[name]
 
 

@@ -19,6 +19,12 @@ class Corruption(NamedTuple):
         labels: the new labels.
         replaced: the rows whose label was drawn again, possibly with the same outcome.
         wrong: the rows whose label has changed, which a cleaner should find.
+
+    Example:
+        >>> from bilevel.datasets import corrupt
+        >>> found = corrupt([0, 0, 0, 0], 1.0, classes=10, seed=0)
+        >>> bool(found.replaced.all()), bool((found.wrong == (found.labels != 0)).all())
+        (True, True)
     """
 
     labels: Labels
@@ -53,7 +59,9 @@ def corrupt(labels: Any, fraction: float, classes: int, seed: int) -> Corruption
     if not 0 <= fraction <= 1:
         raise ValueError(f"fraction must be from 0 to 1, got {quoted(fraction)}")
     if old.ndim != 1 or not np.issubdtype(old.dtype, np.integer):
-        raise ValueError(f"labels must be a row of integers, got {old.dtype} of shape {old.shape}")
+        raise ValueError(
+            f"labels must be a vector of integers, got {old.dtype} of shape {old.shape}"
+        )
     if old.size and not 0 <= old.min() <= old.max() < classes:
         raise ValueError(
             f"labels must be 0, ..., {classes - 1} for {classes} classes, "

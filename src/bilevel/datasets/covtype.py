@@ -32,7 +32,7 @@ class Covtype(PublishedTable):
             with gzip.open(file, "rt", encoding="ascii") as lines:
                 table = np.loadtxt(lines, np.float32, delimiter=",", ndmin=2)
         except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
-            raise UserError(f"{file} is not a whole table of numbers: {error}") from error
+            raise UserError(f"{file} is not a complete table of numbers: {error}") from error
         X, labels = np.ascontiguousarray(table[:, :-1]), table[:, -1].astype(np.int64) - 1
         k = self.train_rows
         return Dataset(self.name, (X[:k], labels[:k]), (X[k:], labels[k:]), self.class_names)

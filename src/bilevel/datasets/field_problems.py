@@ -35,6 +35,14 @@ class Benchmark:
         batch: the batch size of the published settings.
         best: the lowest known Φ; None if the error is what counts.
         rows: by name, such as "test", features and labels on which the error is measured.
+
+    Example:
+        >>> import torch, bilevel
+        >>> from bilevel.problem.examples import means
+        >>> test = torch.eye(2).double(), torch.tensor([0, 0])
+        >>> found = bilevel.datasets.Benchmark("mine", means(), rows={"test": test})
+        >>> found.errors(torch.eye(2).double())
+        {'test_error': 0.5}
     """
 
     name: str
@@ -70,12 +78,18 @@ def benchmark(name: str) -> Benchmark:
         (32768, 100, 10)
     """
     if name not in _MAKERS:
-        raise UserError(f"there is no benchmark {quoted(name)}; there are {', '.join(_MAKERS)}")
+        raise UserError(f"there is no benchmark {quoted(name)}: choose one of {', '.join(_MAKERS)}")
     return _MAKERS[name](name)
 
 
 def benchmarks() -> list[str]:
-    """The names that `benchmark` takes."""
+    """The names that `benchmark` takes.
+
+    Example:
+        >>> import bilevel
+        >>> bilevel.datasets.benchmarks()[:2]
+        ['ijcnn1', 'covtype']
+    """
     return list(_MAKERS)
 
 

@@ -60,7 +60,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
             # One byte more than expected, so that a file that is too long is noticed.
             body = stream.read(expected + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: not a whole gzip file ({error})") from error
+        raise UserError(f"{path}: not a complete gzip file ({error})") from error
     if len(body) != expected:
         shown = "more" if len(body) > expected else f"{len(body)}"
         raise UserError(f"{path}: the sizes {sizes} promise {expected} bytes, the file has {shown}")

@@ -68,7 +68,7 @@ def read_libsvm(path: Path, features: int) -> tuple[Any, Any]:
         return X.toarray().astype(np.float32), labels.astype(np.int64)
     except (ValueError, OSError, EOFError, OverflowError) as error:
         raise UserError(
-            f"{path} is not a whole LIBSVM file of {features} features: {error}"
+            f"{path} is not a complete LIBSVM file of {features} features: {error}"
         ) from error
 
 

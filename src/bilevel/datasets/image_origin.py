@@ -50,6 +50,13 @@ class ImageClasses:
     Args:
         name: as on the command line.
         train, validation, test: for learning, for choosing, for reporting.
+
+    Example:
+        >>> import numpy as np
+        >>> from bilevel.datasets import ImageClasses, Images
+        >>> one = [Images(np.zeros((2, 8, 8, 1), np.uint8), np.zeros(2, int), (c,)) for c in "abc"]
+        >>> [part.classes for part in ImageClasses("mine", *one).splits.values()]
+        [('a',), ('b',), ('c',)]
     """
 
     name: str
@@ -107,6 +114,12 @@ class ImageOrigin(Origin[ImageClasses]):
         images_a_class: as published.
         fewest_a_class: files with fewer images of some class are refused.
         archives: the downloads that the files are made from.
+
+    Example:
+        >>> from bilevel.datasets import catalogue
+        >>> origin = catalogue()["omniglot"]
+        >>> origin.shape, origin.loader
+        ((28, 28, 1), 'load_images')
     """
 
     kind: ClassVar[str] = "images by class, for few-shot learning"

@@ -60,7 +60,7 @@ class Omniglot(ImageOrigin):
             try:
                 yield self._drawings(path, f"{stem}.npz", progress)
             except (zipfile.BadZipFile, zlib.error) as error:
-                raise UserError(f"{path} is not a whole zip file: {error}") from error
+                raise UserError(f"{path} is not a complete zip file: {error}") from error
 
     def _divide(self, background: Images) -> tuple[Images, Images]:
         alphabets = [name.partition("/")[0] for name in background.classes]

@@ -54,6 +54,11 @@ class Origin(ABC, Generic[Data]):
         source: where it comes from.
         licence: as far as it is known.
         download_bytes: the size of the download; 0 if there is none.
+
+    Example:
+        >>> from bilevel.datasets import catalogue
+        >>> catalogue()["mnist"].kind
+        'rows with labels, for hyper-cleaning and learned penalties'
     """
 
     kind: ClassVar[str]  # what it holds, and for what

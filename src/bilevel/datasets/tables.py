@@ -23,6 +23,15 @@ class Dataset:
         train: (X, y); X is a float32 array or CSR matrix with a row for each label of y, int64.
         test: the same for the rows that the authors of the data set held out.
         class_names: the meaning of labels 0, 1, ...
+
+    Example:
+        >>> import numpy as np
+        >>> from bilevel.datasets import Dataset
+        >>> rows = np.zeros((3, 2), np.float32), np.array([0, 1, 1])
+        >>> data = Dataset("mine", train=rows, test=rows, class_names=("no", "yes"))
+        >>> X, y = data.train
+        >>> [data.class_names[label] for label in y]
+        ['no', 'yes', 'yes']
     """
 
     name: str
@@ -38,6 +47,12 @@ class TableOrigin(Origin[Dataset]):
     Args:
         train_rows, test_rows, features: its size; a file of another size is refused.
         class_names: the meaning of labels 0, 1, ...
+
+    Example:
+        >>> from bilevel.datasets import catalogue
+        >>> origin = catalogue()["mnist"]
+        >>> origin.train_rows, origin.features, origin.loader
+        (60000, 784, 'load')
     """
 
     kind: ClassVar[str] = "rows with labels, for hyper-cleaning and learned penalties"

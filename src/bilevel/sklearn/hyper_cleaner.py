@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils import assert_all_finite, check_random_state, column_or_1d
+from sklearn.utils import (
+    assert_all_finite,
+    check_consistent_length,
+    check_random_state,
+    column_or_1d,
+)
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_X_y
 
@@ -85,6 +90,9 @@ class HyperCleaner(TakesTables, LinearSoftmax):
             trusted: the rows of X whose labels are right, as a mask or by their numbers.
         """
         methods = {EXPERTS: self._fit_experts, HYPER_CLEANING: self._fit_hyper_cleaning}
+        if (X_trusted is None) != (y_trusted is None):
+            given, lacking = ("X", "y") if y_trusted is None else ("y", "X")
+            raise ValueError(f"{given}_trusted needs {lacking}_trusted: give both or neither")
         methods[self._checked_method()](X, y, X_trusted, y_trusted, trusted)
         return self
 
@@ -101,6 +109,7 @@ class HyperCleaner(TakesTables, LinearSoftmax):
         rows = len(labels)
         mask = np.zeros(rows, bool) if trusted is None else self._mask(trusted, rows)
         if X_trusted is not None:
+            check_consistent_length(X_trusted, y_trusted)
             self._check_known(y_trusted)
             more = self._frame(X_trusted, reset=False)
             frame = pd.concat([frame, more], ignore_index=True)
@@ -151,7 +160,8 @@ class HyperCleaner(TakesTables, LinearSoftmax):
 
     def _check_known(self, y: Any) -> None:
         if unknown := sorted(set(np.unique(y)) - set(self.classes_)):
-            raise ValueError(f"y_trusted has labels that y does not have: {unknown}")
+            known = np.asarray(unknown).tolist()
+            raise ValueError(f"y_trusted has labels that y does not have: {known}")
 
     def _learn_classes(self, y: Array) -> None:
         assert_all_finite(y, input_name="y")

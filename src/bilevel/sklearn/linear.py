@@ -123,8 +123,10 @@ class TakesTrusted:
     def _mask(self, trusted: Any, rows: int) -> Array:
         """A mask, from a mask or from the numbers of rows."""
         given = np.asarray(trusted)
-        if given.dtype != bool and given.ndim == 1 and (given.size != rows or given.max() > 1):
-            if given.dtype.kind not in "iu" or given.max(initial=0) >= rows:
+        given = given.astype(int) if given.size == 0 else given  # of an empty list, too
+        is_mask = given.ndim != 1 or (given.size == rows and np.isin(given, (0, 1)).all())
+        if not is_mask:
+            if given.dtype.kind not in "iu" or not np.isin(given, np.arange(-rows, rows)).all():
                 raise ValueError(
                     f"trusted must be {rows} booleans or row numbers below {rows}, "
                     f"got {short(given)}"
@@ -167,7 +169,7 @@ class TakesTables(TakesTrusted):
 
         if isinstance(X, pd.DataFrame):
             validate_data(self, X, skip_check_array=True, reset=reset)
-            return X.reset_index(drop=True)
+            return self._named(X.reset_index(drop=True), reset)
         X = validate_data(
             self,
             X,
@@ -176,7 +178,13 @@ class TakesTables(TakesTrusted):
             ensure_all_finite="allow-nan",
             reset=reset,
         )
-        return pd.DataFrame(X.toarray() if scipy.sparse.issparse(X) else X)
+        return self._named(pd.DataFrame(X.toarray() if scipy.sparse.issparse(X) else X), reset)
+
+    def _named(self, frame: Any, reset: bool) -> Any:
+        """With the columns of `fit`: scikit-learn lets an array follow a DataFrame."""
+        if reset:
+            self._columns = frame.columns
+        return frame.set_axis(self._columns, axis=1)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]

@@ -66,3 +66,12 @@ def test_the_command_takes_columns_of_votes_and_says_how_good_each_is(clean: Com
     again = clean("train.csv", "--annotators", "ada,eve", "--label", "", "--force")
     assert again.code == 2
     assert "no column 'eve'" in again.err
+
+
+def test_who_labelled_nothing_is_not_called_right(clean: Command) -> None:
+    table, _, votes = crowd(60)
+    people = {name: votes[:, j] for j, name in enumerate(["ada", "bob"])}
+    clean.write(crowd=table.assign(**people, eve=None))
+    shown = clean("crowd.csv", "--annotators", "ada,bob,eve", "--label", "ada")
+    assert shown.code == 2
+    assert "no label in any row of column 'eve': leave it out of --annotators" in shown.err

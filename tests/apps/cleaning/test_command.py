@@ -137,3 +137,41 @@ def test_leaks_and_ids_are_told(clean: Command) -> None:
     assert shown.code == 0
     assert "column 'code' alone determines nearly every label" in " ".join(shown.err.split())
     assert "column 'key' is left out (numbers the rows: an id)" in " ".join(shown.err.split())
+
+
+def test_trusted_labels_may_differ_in_blanks_and_case(clean: Command) -> None:
+    case = dirty(60, 60)
+    clean.write(train=case.train, plain=case.trusted)
+    clean.write(spelled=case.trusted.assign(label=" " + case.trusted.label.str.upper()))
+    expected = clean.labels("train.csv", "--trusted", "plain.csv")
+    found = clean.labels("train.csv", "--trusted", "spelled.csv", "--force")
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def test_labels_that_are_one_number_are_told(clean: Command) -> None:
+    case = dirty(60)
+    labels = case.train.label.map({"ant": "1", "bee": "1.0", "cat": "2"})
+    clean.write(train=case.train.assign(label=labels))
+    shown = clean("train.csv", "--explain-columns")
+    assert shown.code == 0
+    shown = clean("train.csv")
+    assert "the labels ['1', '1.0'] are the same number" in " ".join(shown.err.split())
+
+
+def test_infinite_numbers_count_as_missing(clean: Command) -> None:
+    random = np.random.default_rng(0)
+    size = random.normal(size=80)
+    price = np.where(np.arange(80) == 3, np.inf, 5 * size + random.normal(size=80))
+    clean.write(train=pd.DataFrame({"size": size, "price": price}))
+    shown = clean("train.csv", "--label", "price")
+    assert shown.code == 0, shown.err
+    assert "one row has no label (['inf'] is taken for none)" in " ".join(shown.err.split())
+
+
+def test_labels_that_nothing_tells_are_not_flagged_but_for_a_half(clean: Command) -> None:
+    random = np.random.default_rng(0)
+    labels = np.array([*"abcdefghij"])[random.integers(10, size=90)]
+    clean.write(
+        train=pd.DataFrame(random.normal(size=(90, 3)), columns=[*"xyz"]).assign(label=labels)
+    )
+    assert clean.labels("train.csv").flagged.sum() <= 45

@@ -151,6 +151,9 @@ def test_each_sentence_says_what_is_known(found: Findings) -> None:
     assert words.flags(replace(sure, precision=(0.0, 0.3, 0.6))).endswith(
         "; with 90% confidence at most 60% of the flagged labels are wrong."
     )
+    assert words.flags(replace(sure, precision=(0.0, 0.3, 1.0))).endswith(
+        "; too few rows are checked to tell how many of these are wrong."
+    )
     assert words.cautions(sure) == []
     assert words.cautions(replace(sure, count=(0.0, 9.0, 20.0))) == [words.NOTHING]
     assert words.cautions(replace(found, blind=True)) == [words.BLIND]

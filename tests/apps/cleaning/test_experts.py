@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.datasets import make_gaussian_quantiles
+from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from bilevel.apps.cleaning import experts
+from bilevel.apps.cleaning.engine import find_wrong_labels
 from bilevel.apps.cleaning.experts import Forest, Opinion, Ridge, Rows
 from bilevel.apps.cleaning.features import Features
 from bilevel.apps.cleaning.pool import Evidence, Likelihood, Terms, fit_pool
@@ -74,6 +76,20 @@ def test_rows_beyond_those_learned_from_get_predictions() -> None:
     for expert in EXPERTS:
         opinion = expert(data)
         assert np.allclose(opinion.scores[40:], opinion.model.scores(data.features)[40:], atol=2e-3)
+
+
+@pytest.mark.parametrize("expert", [experts.softmax_regression, experts.kernel_ridge])
+def test_of_very_many_rows_a_linear_model_learns_from_some(
+    expert: Callable[[Rows], Opinion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = rows()
+    monkeypatch.setattr(experts, "_MANY", 40)
+    some = np.random.default_rng(data.seed).permutation(60)[:40]
+    found, of_some = expert(data), expert(data._replace(rows=np.sort(some)))
+    assert np.array_equal(found.scores, of_some.scores)
+    other = np.setdiff1d(np.arange(60), some)
+    expected = found.model.scores(data.features.of(other))
+    np.testing.assert_allclose(found.scores[other], expected, rtol=1e-12)
 
 
 def test_softmax_regression_is_scikit_learns() -> None:
@@ -195,6 +211,17 @@ def test_no_class_is_lost_where_two_of_many_are_mistaken_for_each_other() -> Non
     swapped = (right > 0) & (random.random(360) < 0.42)
     found = opinion(table, np.where(swapped, 3 - right, right))
     assert np.bincount(found.labels.argmax(1), minlength=3).min() > 60
+
+
+def test_where_noise_and_hard_rows_look_alike_the_model_is_better_than_one_of_the_labels() -> None:
+    X, right = make_gaussian_quantiles(n_samples=1200, n_features=4, n_classes=4, random_state=1)
+    given = right[:600].copy()
+    wrong = np.random.default_rng(1).random(600) < 0.1
+    given[wrong] = (given[wrong] + 1) % 4
+    model = find_wrong_labels(X[:600], given).model
+    guessed = model.classes[model.probabilities(pd.DataFrame(X[600:])).argmax(1)]
+    forest = RandomForestClassifier(100, random_state=0).fit(X[:600], given)
+    assert (guessed == right[600:]).mean() > forest.score(X[600:], right[600:]) + 0.01
 
 
 def test_nothing_that_was_given_is_changed_and_the_seed_decides() -> None:

@@ -106,3 +106,15 @@ def test_a_crafted_model_is_refused(change: object, model: Path, tmp_path: Path)
     np.savez(tmp_path / "crafted.npz", tree=text, **arrays)
     with pytest.raises(UserError, match=r"cannot be used on t\.csv: it was damaged"):
         predict(load(tmp_path / "crafted.npz"), TABLE, "t.csv")
+
+
+def test_texts_with_damaged_offsets_do_not_end_the_process(tmp_path: Path) -> None:
+    feather, file = pytest.importorskip("pyarrow.feather"), tmp_path / "table.feather"
+    table = pd.DataFrame({"colour": ["red", "green", "blue"], "label": ["a", "b", "a"]})
+    feather.write_feather(table, file, compression="uncompressed")
+    offsets, damaged = (np.array([0, 3, place, 12]).tobytes() for place in (8, 2**30))
+    content = file.read_bytes()
+    assert content.count(offsets) == 1
+    file.write_bytes(content.replace(offsets, damaged))
+    with pytest.raises(UserError, match=r"cannot be read as feather .*out of bounds"):
+        read(file)

@@ -16,8 +16,8 @@ import pytest
 from bilevel.apps.cleaning.columns import recognise
 from bilevel.apps.cleaning.files import read
 from bilevel.apps.cleaning.given import File, Told
+from bilevel.apps.cleaning.labels import column_of
 from bilevel.apps.cleaning.sniffing import Style
-from bilevel.apps.cleaning.trusted import column_of
 from bilevel.apps.cleaning.writing import WRITTEN, write
 from bilevel.errors import UserError
 

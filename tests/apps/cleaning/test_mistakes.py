@@ -114,6 +114,11 @@ def same(frame: pd.DataFrame) -> pd.DataFrame:
             lambda f: f.assign(key=1),
             "trusted.csv lacks columns of train.csv: ['id']; add them, or use --ignore",
         ),
+        (
+            same,
+            lambda f: f.assign(width=f.width.map("{:.1f} cm".format)),
+            "trusted.csv has no numbers in columns that are numbers in train.csv: ['width']",
+        ),
     ],
 )
 def test_wrong_tables_are_refused(

@@ -148,6 +148,15 @@ def test_labels_keep_their_text(clean: Command) -> None:
     assert set(found.likely_label) == set(named.values())
 
 
+def test_numbers_with_decimal_commas_stay_what_they_are(clean: Command) -> None:
+    size = np.arange(-30, 30) / 7
+    frame = pd.DataFrame({"size": size, "label": np.where(size > 0, "yes", "no")})
+    frame.to_csv(clean.folder / "commas.csv", sep=";", decimal=",", index=False)
+    assert clean("commas.csv").code == 0
+    written = pd.read_csv(clean.folder / "cleaned" / "labels.csv", sep=";", decimal=",")
+    assert np.array_equal(written["size"], size)
+
+
 def test_a_label_that_a_spreadsheet_would_run_is_guarded_and_a_number_is_not(
     clean: Command,
 ) -> None:

@@ -81,6 +81,10 @@ def test_gaps_are_no_hindrance_and_a_missing_column_is_named(at_hand: Command) -
     shown = at_hand.predict("words.csv", "--force")
     assert shown.code == 2
     assert "words.csv has no numbers in columns that need them: ['width']" in shown.err
+    at_hand.write(soon=rows.assign(day="soon"))
+    shown = at_hand.predict("soon.csv", "--force")
+    assert shown.code == 2
+    assert "soon.csv has no dates in columns that need them: ['day']" in shown.err
 
 
 def test_what_stands_there_is_not_replaced_unasked(at_hand: Command) -> None:

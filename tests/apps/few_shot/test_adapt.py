@@ -212,6 +212,18 @@ def test_names_are_text_on_the_page_and_in_the_terminal(few_shot: Command) -> No
     assert f"{strange}/0.png" in [image["alt"] for image in found.images]
 
 
+def test_of_many_classes_those_without_a_picture_are_not_listed(
+    few_shot: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bilevel.apps.few_shot.labels_page._ROWS", 2)
+    for name in ("green", "blue"):  # as answers: all queries are red
+        (few_shot.folder / "query" / name).rename(few_shot.folder / name)
+    shown = adapted(few_shot)
+    given = {row["label"] for row in table(few_shot)}
+    assert f"none of the other {3 - len(given)} classes" in shown.out
+    assert all(f"0 {name}" not in shown.out for name in COLOURED)
+
+
 def test_many_pictures_are_shown_in_part(
     few_shot: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

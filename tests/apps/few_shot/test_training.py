@@ -18,10 +18,14 @@ import torch
 import bilevel
 from bilevel.apps.few_shot import training, training_job
 from bilevel.apps.few_shot.methods import find, methods
-from bilevel.apps.few_shot.run_folder import RunFolder
+from bilevel.apps.few_shot.run_folder import Limits, RunFolder
+from bilevel.apps.few_shot.settings import settle
 from bilevel.cli.bars import TrainingBar
+from bilevel.datasets import load_images
+from bilevel.problem.peers import Peers
 from bilevel.runs.checkpoints.keeper import FolderKeeper
 
+from ...oracles.distributed.threads import together
 from .few_shot_pictures import SMALL, Command, Shown, small
 
 
@@ -369,3 +373,25 @@ def test_a_divergence_says_what_to_try_and_keeps_finite_models(few_shot: Command
     assert [line["step"] for line in few_shot.history()] == [1]
     again = few_shot("train", *SMALL, "--steps", "6", "--outer-lr", "1e30")
     assert (again.code, again.err.splitlines()[-1]) == (1, shown.err.splitlines()[-1])
+
+
+def test_two_processes_train_and_go_on(few_shot: Command) -> None:
+    """Only the first measures and writes; the other takes part in the steps and in a resumption."""
+    settings = settle(
+        "fc100", "itd-bio", {}, filters=4, ways=3, shots=2, queries=2, batch=2,
+        seed=0, validate_every=2, validation_tasks=3,
+    )  # fmt: skip
+
+    def share(peers: Peers, steps: int) -> str:
+        job = training_job.prepare(settings, Limits(steps), RunFolder(few_shot.folder / "two"), "")
+        made = job.run(lambda: load_images("fc100"), TrainingBar, peers)
+        return made.text
+
+    for steps in (3, 5):
+        texts = together(2, functools.partial(share, steps=steps))
+        assert "best validation accuracy" in texts[0]
+        assert texts[1] == ""
+    assert [line["step"] for line in few_shot.history("two")] == [2, 3, 4, 5]
+    few_shot.train("--steps", "5")
+    alone, both = (few_shot.content(f"{run}/last.pt")["x"] for run in ("run", "two"))
+    torch.testing.assert_close(both, alone, rtol=1e-3, atol=1e-4)

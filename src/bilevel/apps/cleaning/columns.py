@@ -195,6 +195,7 @@ def finite(values: Array) -> Array:
 _SURE = 0.99  # of the labels are determined by the column alone
 _COMMON = 0.95  # where one class has more of the rows, nothing can be told
 _MOST = 500  # columns that are looked at
+_ROWS_A_LEAF = 10  # at least: fewer may be told apart by chance
 
 
 def leaks(frame: pd.DataFrame, columns: list[Column], labels: Array) -> list[str]:
@@ -216,5 +217,6 @@ def _determines(values: pd.Series, codes: Array) -> bool:
     numeric = pd.api.types.is_numeric_dtype(values.dtype)
     numbers = values.to_numpy(float, na_value=np.nan) if numeric else pd.factorize(values)[0]
     X = np.nan_to_num(numbers, nan=-1.0).clip(-1e30, 1e30)[:, None]
-    tree = DecisionTreeClassifier(max_leaf_nodes=max(2 * (int(codes.max()) + 1), 2), random_state=0)
-    return bool(tree.fit(X, codes).score(X, codes) > _SURE)
+    leaves = 2 * (int(codes.max()) + 1)
+    tree = DecisionTreeClassifier(max_leaf_nodes=max(leaves, 2), random_state=0)
+    return len(codes) >= _ROWS_A_LEAF * leaves and bool(tree.fit(X, codes).score(X, codes) > _SURE)

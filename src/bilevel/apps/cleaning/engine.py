@@ -13,6 +13,7 @@ is told.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,9 +60,9 @@ class Findings(counting.Answers):
     model: Model
     annotators: Array | None = None
 
-    @property
+    @cached_property
     def likely(self) -> Array:
-        """The likeliest label of each row."""
+        """The likeliest label of each row; pages ask for it row by row."""
         return np.asarray(self.classes[self.labels.argmax(1)])
 
 
@@ -132,7 +133,7 @@ def find_wrong_labels(
     if held < counting.ENOUGH:  # nothing holds the pool to the truth: the plain experts, too
         beliefs = (beliefs + judged.plain) / 2
         most = counting.most_by_sure_rows(judged.plain, given)
-        flags = min(counting.half_way(flags, judged.plain, given), round(most))
+        flags = min(counting.half_way(flags, judged.plain, given), round(most), len(given) // 2)
         by_pool = by_pool * min(1, most / max(by_pool.sum(), 1e-9))
     elif held < counting.FEW:
         beliefs = counting.with_every_class(beliefs, codes[mask])
@@ -159,5 +160,5 @@ def find_wrong_labels(
         checked=counting.how_right(guesses[known] == codes[known]),
         blind=judged.blind,
         annotators=None if votes is None else right_share(votes, soft),
-        model=Model(encoder, classes, [o.model for o in judged.opinions], judged.verdict.pool),
+        model=Model(encoder, classes, [o.model for o in judged.opinions], judged.pool),
     )

@@ -25,6 +25,7 @@ _TREES, _BAG = 60, 20_000  # the trees of a forest, and the most rows that one i
 _LEAVES = 2500  # that a tree of many rows may have
 _CANDIDATES, _FEW = 60, 10  # the most features that a split looks at: a random one, the best one
 _LANDMARKS = 350
+_MANY = 40_000  # rows that a linear model learns from
 _WIDTHS = (0.25, 1.0)  # of the kernel, in units of the median squared distance
 _INTERCEPT = 30.0  # its column: large, so that the penalty hardly shrinks it
 FOLDS = 5
@@ -80,7 +81,9 @@ class Ridge:
     width: float
 
     def scores(self, features: Features) -> Array:
-        return np.asarray(self.map(features) @ self.weights + self.mean)
+        starts = range(0, max(len(features.linear), 1), _MANY)
+        parts = (features.of(slice(at, at + _MANY)) for at in starts)
+        return np.concatenate([self.map(part) @ self.weights + self.mean for part in parts])
 
     def map(self, features: Features) -> Array:
         if not self.landmarks.size:
@@ -130,6 +133,14 @@ class Forest:
         return Forest(nodes, single, after, value, roots, shares)
 
 
+def _some(data: Rows) -> Rows:
+    """As many rows as tell a linear model all: the others are judged by what it learned of these,
+    and time and memory grow no more.
+    """
+    chosen = np.random.default_rng(data.seed).permutation(data.rows)[:_MANY]
+    return data._replace(rows=np.sort(chosen)) if len(data.rows) > _MANY else data
+
+
 def both_classes(scores: Array) -> Array:
     """Shares that sum to one, of all classes where only the second was predicted."""
     full = scores if scores.shape[1] > 1 else np.hstack([1 - scores, scores])
@@ -158,6 +169,7 @@ def _softmax_fit(X: Array, Q: Array, weight: Array, ridge: float, steps: int) ->
 
 def softmax_regression(data: Rows, ridge: float = 1e-3, steps: int = 40) -> Opinion:
     """Out of fold on its own rows."""
+    data = _some(data)
 
     def fit(rows: Array) -> Softmax:
         X = data.features.linear[rows]
@@ -251,6 +263,7 @@ def _ridge(data: Rows, maps: Iterator[Ridge], penalties: tuple[float, ...]) -> O
     The intercept is one more column: a mean that is taken off before has seen the row's own label,
     and where there are as many columns as rows, all others together tell it.
     """
+    data = _some(data)
     Q, root = data.Q[data.rows], np.sqrt(data.weight[data.rows])[:, None]
     Y, least = root * Q, np.inf
     outside = np.setdiff1d(np.arange(len(data.Q)), data.rows)

@@ -32,7 +32,7 @@ class Features(NamedTuple):
     kernel: Array
     tree: Array
 
-    def of(self, rows: Array) -> Features:
+    def of(self, rows: Array | slice) -> Features:
         return Features(*(view[rows] for view in self))
 
 

@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,18 @@ def _database(path: Path, told: Told) -> File:
     return File(path, "", frame, frame, place=f"table {quoted(table)}")
 
 
+def _arrow(kind: str, path: Path) -> pd.DataFrame:
+    """A file of Arrow's, checked first: texts with damaged offsets would end the whole process."""
+    try:
+        import_module(f"pyarrow.{kind}").read_table(path).validate(full=True)
+        found: pd.DataFrame = getattr(pd, f"read_{kind}")(path)
+    except MemoryError as error:  # damaged sizes
+        raise UserError(
+            f"{path} asks for more memory than there is ({error}): is it whole?"
+        ) from error
+    return found
+
+
 def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
     """With an index that has a name as a column, as it is in the file."""
     return frame.reset_index(allow_duplicates=True) if any(frame.index.names) else frame
@@ -237,8 +250,8 @@ _READERS: dict[str, Callable[[Path, Told], File]] = {
     ".gz": _gzip,
     ".zip": _zip,
     **dict.fromkeys(BOOKS, _excel),
-    ".parquet": lambda path, _: _plain(path, _without_index(pd.read_parquet(path))),
-    ".feather": lambda path, _: _plain(path, pd.read_feather(path)),
+    ".parquet": lambda path, _: _plain(path, _without_index(_arrow("parquet", path))),
+    ".feather": lambda path, _: _plain(path, _arrow("feather", path)),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), lambda path, _: _plain(path, records(path))),
     **dict.fromkeys(BASES, _database),
 }

@@ -50,6 +50,16 @@ class Cleaning:
         accuracy_after: the same, fitted without the flagged rows.
         held_back_loss: on the trusted rows held back, after each outer step.
         result: the bilevel run.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.cleaning import clean
+        >>> labels = torch.arange(60) % 2
+        >>> rows = torch.eye(2)[labels] + 0.1 * torch.arange(60)[:, None].sin()
+        >>> noisy = labels[:40].clone(); noisy[0] = 1
+        >>> found = clean(rows[:40], noisy, rows[40:], labels[40:], steps=3)
+        >>> found.flagged.nonzero()[0].tolist(), int(found.likely_label[0])
+        ([0], 0)
     """
 
     weights: Array
@@ -149,6 +159,14 @@ def default_algorithm(name: str, problem: Problem) -> Algorithm:
 
     Methods that take any inner solver get Newton's with a good preconditioner; methods of
     gradient steps get the step 1/L, with L ≤ ½ λ_max(X'X/n) + 2 C_r.
+
+    Example:
+        >>> import torch, bilevel
+        >>> from bilevel.cleaning import default_algorithm
+        >>> rows = torch.eye(4).double(), torch.tensor([0, 1, 2, 0])
+        >>> problem = bilevel.softmax_problem(rows, rows, penalty=bilevel.PerFeature())
+        >>> default_algorithm("stocbio", problem).batch
+        4
     """
     entry = named(name)
     known = {field.name for field in fields(entry.algorithm)}  # type: ignore[arg-type]

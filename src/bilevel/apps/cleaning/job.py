@@ -14,21 +14,21 @@ from bilevel.apps.cleaning.counting import ENOUGH
 from bilevel.apps.cleaning.engine import find_wrong_labels
 from bilevel.apps.cleaning.files import read
 from bilevel.apps.cleaning.given import File, Told
+from bilevel.apps.cleaning.labels import (
+    apart,
+    equal_numbers,
+    numbers_of,
+    spelled_alike,
+    votes_of,
+    with_majority,
+)
 from bilevel.apps.cleaning.model import load, predict, save
 from bilevel.apps.cleaning.numbers import NumberFindings, find_wrong_numbers
 from bilevel.apps.cleaning.report import write_report
 from bilevel.apps.cleaning.request import Prepared, Request
 from bilevel.apps.cleaning.review import write_review
 from bilevel.apps.cleaning.rounds import Progress
-from bilevel.apps.cleaning.trusted import (
-    Known,
-    apart,
-    numbers_of,
-    spelled_alike,
-    votes_of,
-    with_majority,
-    with_trusted,
-)
+from bilevel.apps.cleaning.trusted import Known, with_trusted
 from bilevel.apps.cleaning.words import Found
 from bilevel.apps.cleaning.writing import FORMATS, WRITTEN, free, rounded, write
 from bilevel.durable.files import replacing
@@ -162,6 +162,11 @@ def _about_labels(labels: pd.Series, written: pd.Series, numbers: bool) -> list[
         so = f" ({read} is taken for none)" if read else ""
         told.append(f"{rows} no label{so}: not judged, but told what is likely")
     counts = labels.value_counts()
+    if not numbers and (twins := equal_numbers(list(counts.index))):
+        told.append(
+            f"the labels {listed(twins, 5)} are the same number, but different classes here: write "
+            "them alike if they are one"
+        )
     if not numbers and len(alone := sorted(counts.index[counts == 1])):
         told.append(
             f"nothing can be learned about labels that occur once: {listed(alone, 5)}. Are they "
@@ -176,10 +181,8 @@ def _about_trusted(known: Known, numbers: bool) -> list[str]:
         return []
     told = []
     if count < ENOUGH:
-        told.append(
-            f"there are only {count} trusted rows: with {ENOUGH} or more, the answers are much "
-            "surer"
-        )
+        only = f"are only {count} trusted rows" if count > 1 else "is only one trusted row"
+        told.append(f"there {only}: with {ENOUGH} or more, the answers are much surer")
     without = sorted(set(known.labels.dropna()) - set(known.labels[known.trusted]))
     if without and not numbers:
         names = ", ".join(quoted(name) for name in without[:5])

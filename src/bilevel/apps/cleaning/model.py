@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bilevel.apps.cleaning.columns import Array
+from bilevel.apps.cleaning.columns import Array, dates_of
 from bilevel.apps.cleaning.engine import Model
 from bilevel.apps.cleaning.experts import Forest, Ridge, Softmax
 from bilevel.apps.cleaning.features import Categories, Encoder, Numbers, Texts
@@ -121,6 +121,9 @@ def predict(model: Model | NumberModel, table: pd.DataFrame, source: str) -> dic
         name for name in some if pd.to_numeric(some[name], errors="coerce").isna().all()
     ]:
         raise UserError(f"{source} has no numbers in columns that need them: {listed(strange)}")
+    days = table[model.encoder.numbers.dates].dropna(axis=1, how="all")
+    if strange := [name for name in days if dates_of(days[name].dropna()).isna().all()]:
+        raise UserError(f"{source} has no dates in columns that need them: {listed(strange)}")
     damaged = f"the model cannot be used on {source}: it was damaged, or another program made it"
     try:
         if isinstance(model, NumberModel):

@@ -12,9 +12,10 @@ from bilevel.apps.cleaning import experts
 from bilevel.apps.cleaning.annotators import abilities, agreed, log_likelihood
 from bilevel.apps.cleaning.columns import Array
 from bilevel.apps.cleaning.counting import ENOUGH, FEW
-from bilevel.apps.cleaning.pool import TEMPERATURE, Evidence, Terms, Verdict, fit_pool
+from bilevel.apps.cleaning.pool import TEMPERATURE, Evidence, Pool, Terms, Verdict, fit_pool
 
 _TRUSTED_EXPERTS = (experts.extra_trees, experts.kernel_ridge, experts.linear_ridge)
+_NO_NOISE = 1e-9
 _LOST, _SEEN, _COMMON = 0.5, 0.5, 0.02  # of a class's rows, of its labels, of all labels
 
 Progress = Callable[[str, int, int], None]
@@ -37,6 +38,7 @@ class Judged(NamedTuple):
     Args:
         verdict: the last.
         opinions: all experts that it weighs.
+        pool: of the same experts, for new rows.
         blind: whether the first pool was.
         guesses: the first pool's, of all rows.
         doubts: the first pool's P(wrong) of all rows, trusted ones treated as doubtful.
@@ -45,6 +47,7 @@ class Judged(NamedTuple):
 
     verdict: Verdict
     opinions: list[experts.Opinion]
+    pool: Pool
     blind: bool
     guesses: Array
     doubts: Array
@@ -100,12 +103,29 @@ class Judge(NamedTuple):
         beliefs[self.trusted] = verdict.if_doubtful
         soft[~self.trusted] = beliefs[~self.trusted] = verdict.posterior
         doubts = 1 - beliefs[np.arange(len(beliefs)), self.codes]
-        opinions += self._round(soft, "second")
+        opinions += (second := self._round(soft, "second"))
         how |= self._by_votes(soft)
         self.stages("weighing the evidence")
-        last = self._pool(self._logs(opinions), Terms(**how))
+        logs = self._logs(opinions)
+        last = self._pool(logs, Terms(**how))
+        pool = self._of_new_rows(last.pool, logs, len(second))
         plain = np.asarray(softmax(TEMPERATURE * mean, axis=1))
-        return Judged(last, opinions, lost and known < ENOUGH, guesses, doubts, plain)
+        return Judged(last, opinions, pool, lost and known < ENOUGH, guesses, doubts, plain)
+
+    def _of_new_rows(self, last: Pool, logs: Array, second: int) -> Pool:
+        """The mean of pools that take the labels as they are given, of the experts before the
+        second round and of all; and of the last, where trusted rows hold it to the truth.
+
+        To tell which labels are wrong is one thing, to do no worse than a model of the labels as
+        they are another: noise that looks like hard rows is explained away, and so are hard rows.
+        """
+        if self.votes is not None:
+            return last
+        as_given = Terms(entropy=0.0, hard_rows=False, rates=np.full(self.classes, _NO_NOISE))
+        before, after = (self._pool(part, as_given).pool for part in (logs[:-second], logs))
+        before = Pool(np.append(before.weights, np.zeros(second)), before.bias)
+        pools = [before, after, *([last] if self.trusted.sum() >= ENOUGH else [])]
+        return Pool(*(np.mean([getattr(p, n) for p in pools], 0) for n in ("weights", "bias")))
 
     def _by_votes(self, soft: Array) -> dict[str, Any]:
         """What a pool is told about annotators: with several, noise is known without entropy."""

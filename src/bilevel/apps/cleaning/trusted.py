@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,25 +12,13 @@ from bilevel.apps.cleaning.columns import Array
 from bilevel.apps.cleaning.counting import LEAST
 from bilevel.apps.cleaning.files import read
 from bilevel.apps.cleaning.given import File, Told
-from bilevel.apps.cleaning.sniffing import ERRORS, read_numbers
+from bilevel.apps.cleaning.labels import apart, as_text, numbers_of
 from bilevel.errors import UserError, listed, quoted
 
 _YES = {"true", "1", "yes", "y", "t", "x"}
 _NO = {"false", "0", "no", "n", "f", ""}
 DECISION, PICKED = "decision", "picked"  # columns that only the file of a review has
 AT_RANDOM = "at random"
-_RARE = 0.2  # of the commonest spelling: then another is meant as the same label
-_GAPS = {
-    "",
-    "null",
-    "nan",
-    "n/a",
-    "#n/a",
-    "n.a.",
-    "<na>",
-    *map(str.casefold, ERRORS),
-}  # that stand for no label
-_PERHAPS = {"na", "none", "-", "?"}  # where they are rare
 
 
 class Known(NamedTuple):
@@ -90,95 +77,6 @@ def with_trusted(
     return _joined((features, labels), (theirs, right), (file.path, other.path), set(ignore))
 
 
-def apart(file: File, label: str) -> tuple[pd.DataFrame, pd.Series]:
-    """The features, and the labels as text."""
-    labels = _without_gaps(as_text(column_of(file, label)))
-    if labels.isna().all():
-        raise UserError(f"{file.path} has no label in any row of column {quoted(label)}")
-    return file.frame.drop(columns=label), labels
-
-
-def _without_gaps(labels: pd.Series) -> pd.Series:
-    """The labels, missing where the text says that there is none.
-
-    >>> labels = pd.Series(["yes", "NULL", *["none"] * 9, *["no"] * 9, "-"])
-    >>> _without_gaps(labels).dropna().unique().tolist()
-    ['yes', 'none', 'no']
-    """
-    words = labels.str.strip().str.casefold()
-    counts = words.value_counts()
-    rare = {word for word in _PERHAPS if counts.get(word, 0) < _RARE * counts.max()}
-    return labels.where(labels.notna() & ~words.isin(_GAPS | rare), np.nan)
-
-
-def column_of(file: File, name: str) -> pd.Series:
-    """A column that the user named.
-
-    Raises:
-        UserError: there is none of that name.
-    """
-    if name not in file.frame.columns:
-        place = f" ({file.place})" if file.place else ""
-        alone = file.style and len(file.frame.columns) == 1
-        do = "; say what separates the columns by --separator" if alone else ""
-        raise UserError(
-            f"{file.path}{place} has no column {quoted(name)}; it has "
-            f"{listed(file.frame.columns)}{do}"
-        )
-    if name in file.twice:
-        raise UserError(
-            f"{file.path} has several columns {quoted(name)}: rename all but the one that is meant"
-        )
-    return file.written[name]
-
-
-def spelled_alike(labels: pd.Series) -> tuple[pd.Series, list[str]]:
-    """Labels that differ in stray blanks, or rarely in case, as one; and what was done.
-
-    >>> alike, notes = spelled_alike(pd.Series(["yes"] * 9 + ["Yes ", "no", "NO", None]))
-    >>> alike.dropna().unique().tolist(), notes
-    (['yes', 'no', 'NO'], ["labels that differ only in blanks or case are one: 'Yes ' is 'yes'"])
-    """
-    counts = labels.value_counts()
-    chosen: dict[str, str] = {}
-    by_key: dict[str, str] = {}
-    for name in counts.index:  # the commonest first
-        common = by_key.setdefault(" ".join(name.split()).casefold(), name)
-        blanks = " ".join(name.split()) == " ".join(common.split())
-        chosen[name] = common if blanks or counts[name] < _RARE * counts[common] else name
-    changed = [f"{quoted(name)} is {quoted(new)}" for name, new in chosen.items() if name != new]
-    if not changed:
-        return labels, []
-    more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
-    note = "labels that differ only in blanks or case are one: "
-    return labels.map(chosen), [note + ", ".join(changed[:5]) + more]
-
-
-def as_text(values: pd.Series) -> pd.Series:
-    """Values as text, with the numbers 3.0 and 3 the same; text and gaps stay what they are.
-
-    >>> as_text(pd.Series([3.0, None, 0.5])).tolist(), as_text(pd.Series(["007", "3.0"])).tolist()
-    (['3', nan, '0.5'], ['007', '3.0'])
-    """
-    if values.map(type).eq(str).all():
-        return values.astype(object)
-    words = values.astype(str).str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
-    return words.astype(object).where(values.notna(), np.nan)
-
-
-def numbers_of(labels: pd.Series, decimal: str) -> pd.Series:
-    """The labels as numbers, as the file writes them; missing where one is none.
-
-    >>> numbers_of(pd.Series(["1.234,5", "7,25", "€ 3"]), ",").tolist()
-    [1234.5, 7.25, 3.0]
-    """
-    plain = pd.to_numeric(labels, errors="coerce")
-    if decimal != "," and plain.notna().sum() == labels.notna().sum():
-        return plain
-    one = pd.DataFrame({"label": labels})
-    return pd.to_numeric(read_numbers(one, one.fillna(""), decimal)[0].label, errors="coerce")
-
-
 def _marked(features: pd.DataFrame, labels: pd.Series, column: str) -> Known:
     """True, 1, yes and the like; a missing mark counts as no."""
     words = as_text(features[column]).fillna("no").astype(str).str.strip().str.lower()
@@ -223,6 +121,13 @@ def _joined(doubtful: _Part, checked: _Part, paths: tuple[Path, Path], ignore: s
         raise UserError(
             f"{other} lacks columns of {path}: {listed(lacking)}; add them, or use --ignore for "
             "those that do not matter"
+        )
+    numbers = features[sorted(mine)].select_dtypes("number").columns
+    given = theirs[numbers].dropna(axis=1, how="all")
+    if strange := [c for c in given if pd.to_numeric(given[c], errors="coerce").isna().all()]:
+        raise UserError(
+            f"{other} has no numbers in columns that are numbers in {path}: {listed(strange)}; "
+            "write them alike"
         )
     frame = pd.concat([features, theirs.reindex(columns=features.columns)], ignore_index=True)
     cells = pd.util.hash_pandas_object(frame[sorted(mine)].astype(object).astype(str), index=False)
@@ -274,25 +179,12 @@ def _classes_of(right: pd.Series, classes: set[str], other: Path, path: Path) ->
 
 
 def _respelled(name: str, classes: set[str]) -> str:
-    """Whoever writes numbers with a gap among them writes 3 as 3.0."""
-    whole = name.removesuffix(".0")
-    return next((form for form in (whole, f"{name}.0") if form in classes), name)
+    """The only class that differs in blanks, case or a final .0 alone: whoever writes numbers with
+    a gap among them writes 3 as 3.0.
+    """
+    alike = [form for form in classes if _bare(form) == _bare(name)]
+    return alike[0] if len(alike) == 1 else name
 
 
-def with_majority(file: File, names: tuple[str, ...], label: str) -> File:
-    """The table with the commonest vote of each row as one more column, the first of equals."""
-    votes = votes_of(file, names).astype(object)
-    votes = votes.where(votes.notna(), None)
-
-    def commonest(row: pd.Series) -> str | None:
-        known = [vote for vote in row if vote is not None]
-        return max(known, key=known.count) if known else None
-
-    most = votes.apply(commonest, axis=1)
-    frame, written = (part.assign(**{label: most}) for part in (file.frame, file.written))
-    return replace(file, frame=frame, written=written.assign(**{label: most.fillna("")}))
-
-
-def votes_of(file: File, names: tuple[str, ...]) -> pd.DataFrame:
-    """What each annotator said of each row, as text; missing where that is nothing."""
-    return pd.concat([_without_gaps(as_text(column_of(file, name))) for name in names], axis=1)
+def _bare(name: str) -> str:
+    return " ".join(name.split()).casefold().removesuffix(".0")

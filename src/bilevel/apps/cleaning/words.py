@@ -37,6 +37,7 @@ def count(found: Found) -> str:
     rows = f"{int(found.doubtful.sum()):,} {noun(found)}"
     if found.count[0] < 0.5:
         if found.blind or expected in ("0", high):
+            high = high if high != "0" else "1"
             return f"Up to about {high} of {rows} may be wrong, and perhaps none is."
         return f"Perhaps about {expected} of {rows} are wrong; it may be up to {high}, or none."
     interval = f"with 90% confidence between {low} and {high}"
@@ -55,6 +56,8 @@ def flags(found: Found) -> str:
         return f"{told}."
     low, expected, high = found.precision
     if round(100 * low) == 0:
+        if round(100 * high) == 100:
+            return f"{told}; too few rows are checked to tell how many of these are wrong."
         most = f"with 90% confidence at most {high:.0%} of the flagged {noun(found)} are wrong"
         return f"{told}; {most}."
     interval = f"with 90% confidence between {low:.0%} and {high:.0%}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,10 +43,9 @@ def write_labels_page(file: Path, checkpoint: Checkpoint, labelled: Labelled, co
 
 def _lead(labelled: Labelled) -> str:
     prepared, right = labelled.prepared, labelled.right
-    counts = ", ".join(f"{labelled.labels.count(name)} {name}" for name in prepared.classes)
     lead = (
         f"Learned from {prepared.shots} pictures of each of {len(prepared.classes)} classes. "
-        f"Labels: {counts}."
+        f"Labels: {_counts(labelled)}."
     )
     if right is None:
         return lead
@@ -144,12 +144,20 @@ def labels_table(labelled: Labelled) -> Table:
     return table
 
 
+def _counts(labelled: Labelled) -> str:
+    """How often each label was given; of many classes, those without a picture are not listed."""
+    found, classes = Counter(labelled.labels), labelled.prepared.classes
+    listed = [name for name in classes if found[name] or len(classes) <= _ROWS]
+    text = ", ".join(f"{found[name]} {name}" for name in listed)
+    none = len(classes) - len(listed)
+    return text + f"; none of the other {none:,} classes" * (none > 0)
+
+
 def summary(labelled: Labelled) -> str:
     """How many pictures got each label, and how many are right if that is known."""
-    queries, labels, right = labelled.prepared.query, labelled.labels, labelled.right
+    queries, right = labelled.prepared.query, labelled.right
     more = f"... and {len(queries) - _ROWS:,} more\n" if len(queries) > _ROWS else ""
-    counts = ", ".join(f"{labels.count(name)} {name}" for name in labelled.prepared.classes)
-    text = f"{more}{len(queries):,} pictures: {counts}"
+    text = f"{more}{len(queries):,} pictures: {_counts(labelled)}"
     if right is None:
         return text
     return f"{text}\naccuracy: {sum(right) / len(right):.1%} ({sum(right)} of {len(right)})"

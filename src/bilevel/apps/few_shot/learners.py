@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bilevel.algorithms import Algorithm
 from bilevel.apps.few_shot.tasks import OneQuery
-from bilevel.arguments import non_negative, valid_seed
+from bilevel.arguments import Checked, NonNegative, Seed
 from bilevel.models.heads.form import HeadForm, NetworkForm, Shape, TaskOracle
 from bilevel.models.heads.networks import NetworkModel, NetworkOracle
 from bilevel.models.heads.oracle import HeadModel, HeadOracle
@@ -92,7 +92,7 @@ class Networks(Formulation):
         return NetworkOracle(form, problem)
 
 
-class Learner(ABC):
+class Learner(Checked, ABC):
     """What adapts to a task.
 
     Attributes:
@@ -142,13 +142,15 @@ class ZeroHead(HeadLearner):
 
     Args:
         ridge: r; positive, so that the inner problem is strongly convex.
+
+    Example:
+        >>> from bilevel.few_shot import ZeroHead
+        >>> ZeroHead(ridge=0.1).takes_any_ways  # zero has no number of classes
+        True
     """
 
     takes_any_ways = True
-    ridge: float = 0.01
-
-    def __post_init__(self) -> None:
-        non_negative("ridge", self.ridge)
+    ridge: NonNegative = 0.01
 
     def formulate(self, model: Model, heads: int) -> Formulation:
         zeros = torch.zeros_like(model.random_head(0)).repeat(heads, 1, 1)
@@ -160,18 +162,19 @@ class SeededHead(HeadLearner):
     """A linear head adapts, from random numbers."""
 
     takes_any_ways = False
-    ridge: float = 0.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        non_negative("ridge", self.ridge)
-        valid_seed("seed", self.seed)
+    ridge: NonNegative = 0.0
+    seed: Seed = 0
 
 
 class RandomHead(SeededHead):
     """A linear head adapts, from fixed random numbers.
 
     With ridge = 0, that is what the published code of the paper's authors does.
+
+    Example:
+        >>> from bilevel.few_shot import RandomHead
+        >>> RandomHead(seed=1).takes_any_ways
+        False
     """
 
     def formulate(self, model: Model, heads: int) -> Formulation:
@@ -179,7 +182,19 @@ class RandomHead(SeededHead):
 
 
 class LearnedHead(SeededHead):
-    """A linear head adapts, from a start that is learned along with the embedding: ANIL."""
+    """A linear head adapts, from a start that is learned along with the embedding: ANIL.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> from bilevel.datasets import Images
+        >>> from bilevel.few_shot import LearnedHead, Tasks, few_shot_problem
+        >>> images = Images(np.zeros((8, 2, 2, 1), np.uint8), np.arange(8) // 4, ("a", "b"))
+        >>> tasks = Tasks(images, ways=2, shots=1, queries=1, count=2)
+        >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3))
+        >>> problem = few_shot_problem(tasks, net, LearnedHead(), batch=2)
+        >>> list(problem.x_structure.unflatten(problem.x0))
+        ['embedding', 'head']
+    """
 
     def formulate(self, model: Model, heads: int) -> Formulation:
         x0 = {"head": model.random_head(self.seed)}
@@ -188,14 +203,23 @@ class LearnedHead(SeededHead):
 
 @dataclass(frozen=True)
 class WholeNetwork(Learner):
-    """All parameters adapt, from a start that is learned: MAML."""
+    """All parameters adapt, from a start that is learned: MAML.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> from bilevel.datasets import Images
+        >>> from bilevel.few_shot import Tasks, WholeNetwork, few_shot_problem
+        >>> images = Images(np.zeros((8, 2, 2, 1), np.uint8), np.arange(8) // 4, ("a", "b"))
+        >>> tasks = Tasks(images, ways=2, shots=1, queries=1, count=2)
+        >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3))
+        >>> problem = few_shot_problem(tasks, net, WholeNetwork(), batch=2)
+        >>> len(problem.x0), len(problem.y0)  # a network of 15 + 8 numbers, one for each task
+        (23, 46)
+    """
 
     takes_any_ways = False
     statistics = "the statistics of the task's support images, and then of its query images"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        valid_seed("seed", self.seed)
+    seed: Seed = 0
 
     def formulate(self, model: Model, heads: int) -> Formulation:
         x0 = {"embedding": model.parameters, "head": model.random_head(self.seed)}

@@ -28,6 +28,11 @@ class Accuracy(Record):
         mean: the mean accuracy.
         interval: half the width of its 95 % interval, 1.96 standard errors over tasks.
         tasks: how many.
+
+    Example:
+        >>> from bilevel.few_shot import Accuracy
+        >>> print(Accuracy(mean=0.5, interval=0.01, tasks=600))
+        50.00 ± 1.00 % over 600 tasks
     """
 
     mean: float
@@ -61,6 +66,20 @@ def accuracy(
         tasks: how many.
         step: the outer step that x comes from, for inner steps that depend on it.
         advance: called with the number of tasks done.
+
+    Example:
+        >>> import numpy as np, torch, bilevel
+        >>> from bilevel.datasets import Images
+        >>> from bilevel.few_shot import Tasks, accuracy, few_shot_problem
+        >>> labels = np.arange(30) // 10  # pictures of one brightness for each class
+        >>> pixels = np.broadcast_to((labels * 100)[:, None, None, None], (30, 2, 2, 1))
+        >>> images = Images(pixels.astype(np.uint8), labels, ("dark", "grey", "light"))
+        >>> tasks = Tasks(images, ways=2, shots=2, queries=2, count=4, dtype=torch.float64)
+        >>> net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 4)).double()
+        >>> problem = few_shot_problem(tasks, net, batch=2)
+        >>> adapts = bilevel.algorithms.ITDBiO(inner_steps=50, inner_lr=0.5)
+        >>> accuracy(problem, adapts, problem.x0, tasks=4).mean
+        1.0
     """
     if not isinstance(problem, FewShotProblem):
         raise ValueError(

@@ -14,7 +14,7 @@ from bilevel.apps.few_shot.networks import FourBlocks
 from bilevel.apps.few_shot.picture_folders import SIZE, OwnPictures
 from bilevel.apps.few_shot.problem import few_shot_problem
 from bilevel.apps.few_shot.tasks import Tasks
-from bilevel.arguments import positive_integer, valid_seed
+from bilevel.arguments import Checked, Count, Seed
 from bilevel.datasets import ImageOrigin, Images, catalogue
 from bilevel.errors import UserError, quoted
 from bilevel.models.heads.form import Shape
@@ -27,7 +27,7 @@ _TOGETHER = 8  # tasks to adapt to at a time
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Checked):
     """Everything that a training's results depend on, except for when it ends.
 
     Args:
@@ -45,24 +45,22 @@ class Settings:
     data: str
     image_shape: tuple[int, int, int]
     network: str
-    filters: int
+    filters: Count
     algorithm: str
     options: dict[str, Value]
-    ways: int
-    shots: int
-    queries: int
-    batch: int
-    seed: int
-    validate_every: int
-    validation_tasks: int
+    ways: Count
+    shots: Count
+    queries: Count
+    batch: Count
+    seed: Seed
+    validate_every: Count
+    validation_tasks: Count
 
     def __post_init__(self) -> None:
-        for name in ("filters", "shots", "queries", "batch", "validate_every"):
-            positive_integer(name, getattr(self, name))
+        super().__post_init__()
         for name in ("ways", "validation_tasks"):  # one class is no task, one task no interval
-            if positive_integer(name, getattr(self, name)) < 2:
+            if getattr(self, name) < 2:
                 raise ValueError(f"{name} must be at least 2, got {getattr(self, name)}")
-        valid_seed("seed", self.seed)
         if self.network not in _NETWORKS:
             raise ValueError(f"there is no network {quoted(self.network)}, only {list(_NETWORKS)}")
         _, height, width = self.image_shape

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +21,7 @@ from bilevel.problem.identity.digests import digest_of_tensor
 from bilevel.problem.peers import Peers
 from bilevel.problem.sharding import shard
 from bilevel.runs.minimize import minimize
-from bilevel.runs.progress import Callback, Progress, StatefulCallback
+from bilevel.runs.progress import Progress, StatefulCallback
 from bilevel.runs.result import Result
 
 _SAVE_SECONDS = 30.0  # the most that a crash can cost
@@ -50,6 +49,7 @@ class Validation(StatefulCallback):
         images: to measure with.
         folder: for the models and the history.
         watcher: told how it goes.
+        leads: whether this process measures and writes; the others only take part in the steps.
     """
 
     def __init__(
@@ -59,8 +59,9 @@ class Validation(StatefulCallback):
         images: ImageClasses,
         folder: RunFolder,
         watcher: Watcher,
+        leads: bool,
     ) -> None:
-        self._settings, self._limits = settings, limits
+        self._settings, self._limits, self._leads = settings, limits, leads
         self._folder, self._watcher = folder, watcher
         self._algorithm = settings.make_algorithm()
         self._checks = {
@@ -75,6 +76,8 @@ class Validation(StatefulCallback):
 
     def __call__(self, progress: Progress) -> None:
         record = progress.record
+        if not self._leads:
+            return
         self._watcher.stepped(record.step, record.outer_value)
         self._losses += [] if record.outer_value is None else [record.outer_value]
         ends = self._limits.reached(record.step, record.seconds)
@@ -150,8 +153,8 @@ def train(
     limits: Limits,
     images: ImageClasses,
     peers: Peers,
-    callbacks: Iterable[Callback] = (),
-    checkpoint: Path | None = None,
+    validation: Validation,
+    checkpoint: Path,
 ) -> Result:
     """Do this process's share of the steps.
 
@@ -163,7 +166,7 @@ def train(
         settings.make_algorithm(),
         steps=limits.steps,
         seed=settings.seed,
-        callbacks=callbacks,
+        callbacks=[validation],
         seconds=limits.seconds,
         evaluate_every=min(_LOSS_EVERY, settings.validate_every),
         checkpoint=checkpoint,

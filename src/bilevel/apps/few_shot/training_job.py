@@ -84,19 +84,22 @@ class Job:
         Args:
             load: loads the images.
             watch: makes the watcher, from the algorithm, the total steps and those done.
-            peers: the processes that share the tasks of each step; all but the first call `follow`.
+            peers: the processes that share the tasks of each step; the first speaks to the user.
         """
-        peers.told(self._is_done)
-        if self.kept and self._is_done:
+        if peers.told(self._is_done):
+            assert self.kept is not None
             found = self._results(lines_of(self.kept.memories[0]["history"]))
             return Ending(f"It had already ended; use more --steps to continue.\n{found}")
         settings, limits, folder, images = self.settings, self.limits, self.folder, load()
         watcher = watch(settings.algorithm, limits.steps, self._done)
-        validation = Validation(settings, limits, images, folder, watcher)
+        validation = Validation(settings, limits, images, folder, watcher, peers.leads)
         with graceful() as interruption:
+            if not peers.leads:
+                train(settings, limits, images, peers, validation, folder.checkpoints)
+                return Ending("")
             folder.open(settings, limits, self.command)
             with watcher:
-                result = train(settings, limits, images, peers, [validation], folder.checkpoints)
+                result = train(settings, limits, images, peers, validation, folder.checkpoints)
                 # The last step may not have been due: after a divergence its accuracy helps to
                 # find the cause, and if the time is up during a step, the one before is the last.
                 ended = result.status in (Status.DIVERGED, Status.TIME_LIMIT)
@@ -104,12 +107,6 @@ class Job:
                     validation.ask_for(result.state.step, result.seconds, result.state.x)
                 validation.measure()
             return self._ending(result, validation, interruption.exit_code)
-
-    def follow(self, load: Callable[[], ImageClasses], peers: Peers) -> None:
-        """Do this process's share, if the leader has anything to do."""
-        if not peers.told(None):
-            with graceful():
-                train(self.settings, self.limits, load(), peers)
 
     def _ending(self, result: Result, validation: Validation, code: int) -> Ending:
         step, lines = result.state.step, validation.lines
