@@ -17,15 +17,21 @@ from bilevel.solvers import inner, linear, updates
 
 PAGE = Path(__file__).parent / "algorithms.md"
 _HEAD = """\
+---
+hide: [toc]
+---
+
 # Algorithms and their parts
 
 <!-- made by `make docs` from the registry: do not edit -->
 
-D inner steps, N steps for the linear system, Q terms of the Neumann series. Gc(f) and Gc(g) count
-gradients, JV cross products ∇x∇y g·v, HV Hessian-vector products ∇²y g·v: how the paper prices an
-algorithm, and what `result.counts` reports, in calls and in samples.
+The classes are in `bilevel.algorithms`; the names serve on the command line and in
+`bilevel.compare`. Costs are those of one outer step: D is the number of inner steps, N that of
+steps for the linear system, Q that of terms of the Neumann series. Gc(f) and Gc(g) are gradients,
+JV cross products ∇x∇y g·v, HV Hessian-vector products ∇²y g·v, as in the paper and in
+`result.counts`.
 
-| name | class | what it does | from | cost of an outer step |
+| class | name | what it does | reference | cost of an outer step |
 |---|---|---|---|---|
 """
 
@@ -33,7 +39,7 @@ algorithm, and what `result.counts` reports, in calls and in samples.
 def page() -> str:
     """All of docs/algorithms.md."""
     rows = [
-        f"| `{entry.name}` | `bilevel.algorithms.{entry.algorithm.__name__}` | {entry.summary} "
+        f"| `{entry.algorithm.__name__}` | `{entry.name}` | {entry.summary} "
         f"| {entry.paper} | {entry.cost} |"
         for entry in bilevel.algorithms.registry().values()
     ]

@@ -4,8 +4,7 @@
 
 Eight sources of text, in four of which the letters are shuffled. x holds the logits of their
 weights in the training loss, y is the transformer, f its loss on a little clean text. Solved by
-SAMA, with Adam for y, and by F2SA, with first derivatives only (Choe et al., 2023; Pan et al.,
-2025).
+SAMA, with Adam for y (Choe et al., 2023), and by F2SA (Pan et al., 2025).
 """
 
 from __future__ import annotations
@@ -64,14 +63,12 @@ METHODS = {
         multiplier=10.0, inner_lr=0.2, inner_steps=1, batch=32, outer=bilevel.updates.Adam(0.05)
     ),
 }
-curves = {}
-for name, method in METHODS.items():
-    curve: list[float] = []
+curves: dict[str, list[float]] = {name: [] for name in METHODS}
+for name, curve in curves.items():
     bilevel.minimize(
-        problem, method, steps=100, evaluate_every=1000,
+        problem, METHODS[name], steps=100, evaluate_every=1000,
         callbacks=[lambda p: curve.append(float(p.x.softmax(0)[SOURCES // 2 :].sum()))],  # noqa: B023
     )  # fmt: skip
-    curves[name] = curve
     print(f"{name}: weight on the corrupted half 0.50 at first, {curve[-1]:.2f} at the end")
     assert curve[-1] < 0.3
 if len(sys.argv) > 1:

@@ -2,9 +2,8 @@
 
     python examples/learned_augmentation.py [plot.png]
 
-There are 60 digits to train on; the validation digits are shifted by up to a pixel. x holds the
-logarithms of the sizes of random shifts and of noise in the inner loss. The draws are the same when
-a step is differentiated as when it was taken.
+There are 60 digits to train on; those to validate are shifted by up to a pixel. x: the logarithms
+of the sizes of random shifts and of noise in the inner loss, whose draws are kept for derivatives.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from torch import Tensor, nn
 
 import bilevel
 
-torch.set_num_threads(1)
-torch.manual_seed(0)
+torch.set_num_threads(1), torch.manual_seed(0)
 images, digits = (torch.as_tensor(part) for part in load_digits(return_X_y=True))
 order = torch.randperm(len(images))
 images, digits = images[order].float().view(-1, 1, 8, 8) / 16, digits[order]
@@ -53,8 +51,8 @@ def accuracy(x: Tensor, net: nn.Module) -> float:
 
 
 def train(outer_lr: float) -> bilevel.Result:
-    data = {"inner_data": (images[:60], digits[:60]), "outer_data": (others[:300], digits[60:360])}
-    problem = bilevel.Problem(outer, inner, torch.tensor([-3.0, -3.0]), NET, **data)
+    data = (others[:300], digits[60:360]), (images[:60], digits[:60])
+    problem = bilevel.Problem(outer, inner, torch.tensor([-3.0, -3.0]), NET, *data)
     steps = bilevel.inner.Steps(bilevel.updates.Momentum(0.1), steps=5, keep=True)
     algorithm = bilevel.algorithms.ITDBiO(inner=steps, outer=bilevel.updates.Adam(outer_lr))
     return bilevel.minimize(
@@ -78,6 +76,5 @@ if len(sys.argv) > 1:
     axes[0].set(xlabel="outer step", ylabel="accuracy on moved digits")
     axes[1].plot(torch.stack(path[120:]), label=["shift, in pixels", "noise"])
     axes[1].set(xlabel="outer step", ylabel="size")
-    for axis in axes:
-        axis.legend()
+    axes[0].legend(), axes[1].legend()
     figure.savefig(sys.argv[1])

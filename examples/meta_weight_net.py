@@ -28,7 +28,6 @@ flipped = torch.rand(1000, generator=generator) < WRONG
 shift = torch.randint(1, 10, (1000,), generator=generator)
 noisy[flipped] = (noisy[flipped] + shift[flipped]) % 10
 
-
 torch.manual_seed(0)
 NET = nn.Sequential(nn.Linear(64, 100), nn.BatchNorm1d(100), nn.ReLU(), nn.Linear(100, 10))
 WEIGHTS = nn.Sequential(nn.Linear(1, 50), nn.Tanh(), nn.Linear(50, 1), nn.Sigmoid())

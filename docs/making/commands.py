@@ -13,10 +13,10 @@ from bilevel.cli.main import build
 _HEAD = """\
 # The command line
 
-`pip install ".[cli]"` brings the command `bilevel`. Results go to stdout, notes, bars and errors
-to stderr. The exit code is 0, 2 for what you can mend (one sentence says how), 130 or 143 after
-Ctrl-C or SIGTERM. `NO_COLOR=1` and pipes give plain text; `bilevel --install-completion` completes
-words in your shell.
+`pip install ".[cli]"` installs the command `bilevel`. Results go to stdout; notes, progress
+bars and errors go to stderr. The exit code is 0 on success, 2 for an error that you can fix (the
+message says how), and 130 or 143 after Ctrl-C or SIGTERM. With `NO_COLOR=1`, and in pipes, the
+output is plain text. `bilevel --install-completion` installs completion for your shell.
 
 """
 
@@ -40,12 +40,12 @@ def walked(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
 def _section(words: tuple[str, ...], command: Any) -> str:
     rows = []
     for part in command.params:
-        if part.name != "help":
+        if part.name != "help" and not getattr(part, "hidden", False):
             names = ", ".join(f"`{name}`" for name in (*part.opts, *part.secondary_opts))
             if part.param_type_name == "argument":
                 names = f"`{(part.metavar or part.name).upper()}`"
             rows.append(f"| {names} | {_cell(part)} |")
-    table = "| | |\n|---|---|\n" + "\n".join(rows) + "\n\n" if rows else ""
+    table = "| argument | meaning |\n|---|---|\n" + "\n".join(rows) + "\n\n" if rows else ""
     text = _paragraphs(command.help or "")
     return f"## {' '.join(words)}\n\n{text}\n\n{table}{_paragraphs(command.epilog or '')}\n"
 

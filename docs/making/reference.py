@@ -17,6 +17,7 @@ _ROOMS = {
     "hypergradients": "Hypergradients",
     "oracles": "Counts",
 }
+_FIRST = ("Problem", "minimize", "certify")  # of their rooms; the others follow by name
 
 
 def pages() -> dict[str, str]:
@@ -24,7 +25,8 @@ def pages() -> dict[str, str]:
     own = {name: getattr(bilevel, name) for name in bilevel.__all__}
     modules = {name: item for name, item in own.items() if isinstance(item, ModuleType)}
     rooms: dict[str, list[str]] = {}
-    for name in sorted(own.keys() - modules.keys(), key=str.lower):
+    names = own.keys() - modules.keys()
+    for name in sorted(names, key=lambda name: (name not in _FIRST, name.lower())):
         room = own[name].__module__.split(".")[1]
         rooms.setdefault(room, []).append(_entry("bilevel", name, own[name]))
     order = [*_ROOMS, *sorted(rooms.keys() - _ROOMS.keys())]

@@ -51,7 +51,7 @@ def test_list_shows_every_data_set_with_its_facts(run: Run, tmp_path: Path) -> N
             assert fact in shown.out
     assert "60,000" in shown.out
     assert "60 / 20 / 20" in shown.out
-    assert "absent: bilevel data get mnist" in shown.out
+    assert "missing: bilevel data get mnist" in shown.out
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,6 +13,7 @@ import torch
 from bilevel.apps.few_shot.checkpoint import load
 from bilevel.cli.bars import RunsBar
 from bilevel.cli.main import main
+from bilevel.durable.store import Store
 from bilevel.lab import figures
 from bilevel.lab.experiments import experiment as files
 from bilevel.lab.experiments.judges import Fastest
@@ -56,10 +57,10 @@ def test_an_interrupted_run_shows_what_there_is_and_keeps_it(
     assert "test accuracy" in shown.out
     assert "stoc " in shown.out
     assert "hoag " not in shown.out  # it had not begun
-    assert "interrupted: what was done is kept; to go on:" in shown.err
-    start = log.begin()
-    assert start.state is not None
-    assert start.state.step >= log.lines()[-1]["step"] > 4
+    assert "interrupted: the results so far are kept; to resume:" in shown.err
+    kept = Store(log.checkpoints).load()
+    assert kept is not None
+    assert kept["past"]["state"]["step"] >= log.lines()[-1]["step"] > 4
     assert not log.done
 
 
@@ -84,7 +85,7 @@ def test_an_interrupted_reproduction_judges_nothing(
     assert ended.value.code == 143
     shown = capsys.readouterr().err
     assert "interrupted before the verdicts: the runs in out/figure-0 are kept" in shown
-    assert "to go on: bilevel reproduce figure-0" in shown
+    assert "to resume: bilevel reproduce figure-0" in shown
     assert not list(tmp_path.rglob("verdicts.*"))
 
 
@@ -95,7 +96,7 @@ def test_an_interrupted_sweep_keeps_its_finished_trials(tmp_path: Path) -> None:
         signal.SIGTERM, lambda: (tmp_path / "out/tiny-sweep.db").exists()
     )
     assert shown.code == 143, shown.err
-    assert "interrupted: all finished trials are in sqlite:///out/tiny-sweep.db" in shown.err
+    assert "interrupted: finished trials are in sqlite:///out/tiny-sweep.db" in shown.err
     assert "Traceback" not in shown.err
 
 

@@ -25,14 +25,14 @@ QUIET = "BILEVEL_QUIET"  # an environment variable, so that child processes are 
 # The most common tasks, in the usual order.
 _TASKS = {
     "clean orders.csv --label category -o cleaned": "find the wrong labels in a table",
-    "review cleaned": "decide about them in the browser",
-    "predict cleaned/model.npz new.csv": "label new rows",
-    "init cleaning": "a program to start from (penalties, network, comparison)",
-    "few-shot train --data fc100": "learn to tell classes by a few pictures",
-    "run mine.toml": "methods on a problem; then: bilevel report out/mine",
-    "bench ijcnn1": "methods against the clock on the field's problems",
-    "reproduce figure-5": "a figure of the paper, with verdicts",
-    "doctor": "is everything here, and is it right?",
+    "review cleaned": "check the flagged rows in the browser",
+    "predict cleaned/model.npz new.csv": "label new rows with the trained model",
+    "init cleaning": "write a program to start from; also: penalties, network",
+    "few-shot train --data fc100": "learn to recognise classes from a few pictures",
+    "run mine.toml": "compare methods; then: bilevel report out/mine",
+    "bench ijcnn1": "time methods on a published benchmark problem",
+    "reproduce figure-5": "reproduce a figure of the paper, with verdicts",
+    "doctor": "check the installation",
 }
 
 
@@ -41,7 +41,7 @@ def build() -> typer.Typer:
     app = typer.Typer(
         name="bilevel",
         cls=Commands,
-        help="Bilevel optimisation: find wrong labels, tune many penalties, rerun the paper.",
+        help="Bilevel optimisation: find wrong labels, tune many penalties, reproduce the paper.",
         rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -63,18 +63,18 @@ def _overview() -> str:
     wide = shutil.get_terminal_size().columns >= _WIDE
     pattern = "  bilevel {:<46} {}" if wide else "  bilevel {}\n      {}"
     tasks = [pattern.format(*task) for task in _TASKS.items()]
-    return "\n".join([*tasks, "All commands: bilevel --help. One of them: bilevel clean --help."])
+    return "\n".join([*tasks, "All commands: bilevel --help. For one: bilevel clean --help."])
 
 
 def _options(
     context: typer.Context,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No bars and no notes, also after a command.")
+        bool, typer.Option("--quiet", "-q", help="Show no progress bars and no notes.")
     ] = False,
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Print the version.", callback=_print_version, is_eager=True
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
         ),
     ] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Keep freed memory for the next tensors: on some machines a fresh page costs more than its use."""
+"""Keep freed memory for the next tensors: getting a fresh page may cost more than using it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def keep_freed_memory() -> bool:
     """Make the allocator of this process reuse large blocks; True if that was possible.
 
     A network on the CPU allocates and frees the same large blocks at each step. By default, glibc
-    maps each one anew, and the system clears every page, which takes up to half of a step at 84×84.
+    maps each one again, and the system clears every page: up to half of a step at 84×84.
     This affects the whole process, so the library never does it; the command line does, for its own
     process. Without glibc it does nothing.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    told = [mallopt(option, value) for option, value in _OPTIONS.items()]
-    return all(told)
+    done = [mallopt(option, value) == 1 for option, value in _OPTIONS.items()]
+    return all(done)

@@ -1,4 +1,4 @@
-"""What several commands share: options, kinds of options, and how an interruption is told."""
+"""What several commands share: options, kinds of options, and what they say when interrupted."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ def told_if_interrupted(text: str) -> Iterator[None]:
         raise typer.Exit(stopped.exit_code) from stopped
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 MOST_SEEDS = 10_000  # of a run: each has a folder
 Seeds = Annotated[int | None, optional("Run seeds 0 to N − 1.", "N", min=1, max=MOST_SEEDS)]
-Budget = Annotated[float | None, optional("Seconds for each run.", "SECONDS")]
+Budget = Annotated[float | None, optional("Time limit of each run.", "SECONDS")]
 NewFolder = Annotated[
     Path, typer.Option("--output", "-o", help="A new folder for the results.", metavar="FOLDER")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write into a folder that is not empty.")]
 Separator = Annotated[
-    str, optional("What separates the columns of a text file; detected by default.", "TEXT")
+    str, optional("Column separator of a text file. Detected by default.", "TEXT")
 ]
 Decimal = Annotated[
-    str, optional("The decimal sign of a text file, '.' or ','; detected by default.", "TEXT")
+    str, optional("Decimal mark of a text file, '.' or ','. Detected by default.", "TEXT")
 ]
 Encoding = Annotated[
-    str, optional("Of a text file, such as utf-8 or cp1252; detected by default.", "NAME")
+    str, optional("Encoding of a text file, such as cp1252. Detected by default.", "NAME")
 ]
-Sheet = Annotated[str | None, optional("Of a workbook; the first by default.", "NAME")]
-TableName = Annotated[str | None, optional("Of a database.", "NAME", "--table")]
+Sheet = Annotated[str | None, optional("Sheet of a workbook. By default the first.", "NAME")]
+TableName = Annotated[str | None, optional("Table of a database.", "NAME", "--table")]

@@ -18,12 +18,24 @@ WrongWordsError: type[Any] = typer.BadParameter.__mro__[2]
 class Commands(TyperGroup):
     """A group of commands that refuses an option with one value if it is given twice."""
 
+    def get_params(self, ctx: Any) -> Any:
+        return _without_types_of_flags(super().get_params(ctx))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        found = super().resolve_command(ctx, args)
+        found: Any = super().resolve_command(ctx, args)
         _, command, words = found
+        _without_types_of_flags(command.get_params(ctx))
         if not hasattr(command, "commands"):
             _check_given_once(command, words)
         return found
+
+
+def _without_types_of_flags(params: Any) -> Any:
+    """Some releases of Typer show `--force <bool>`, as if a value had to follow."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = param.metavar or ""
+    return params
 
 
 def _check_given_once(command: Any, words: list[str]) -> None:

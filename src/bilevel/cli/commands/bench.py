@@ -13,7 +13,7 @@ from bilevel.cli.usage import split
 _EPILOG = """
 **Examples**
 
-`bilevel bench --list` names the problems.
+`bilevel bench --list`
 
 `bilevel bench ijcnn1 --methods saba,soba,aid-bio --seconds 8 --seeds 3`
 
@@ -21,7 +21,7 @@ _EPILOG = """
 """
 _USUAL = ("saba", "soba", "stocbio", "aid-bio")
 _METHODS = (
-    "Names of methods, with commas or one by one; NAME:published takes the field's tuned numbers. "
+    "Methods, separated by commas; NAME:published uses the settings tuned by benchmark_bilevel. "
     f"\\[default: {','.join(_USUAL)}]"
 )
 
@@ -31,22 +31,22 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
-    problem: Annotated[str | None, typer.Argument(help="A problem of --list.")] = None,
+    problem: Annotated[str | None, typer.Argument(help="One of the problems of --list.")] = None,
     more: Annotated[list[str] | None, typer.Argument(help="More methods.", hidden=True)] = None,
     methods: Annotated[list[str] | None, optional(_METHODS, "NAMES")] = None,
-    seconds: Annotated[float, typer.Option(help="Of the processor, for each run.", min=0.01)] = 8.0,
+    seconds: Annotated[float, typer.Option(help="Processor time per run.", min=0.01)] = 8.0,
     seeds: Annotated[int, typer.Option(help="Run seeds 0 to N − 1.", min=1, max=MOST_SEEDS)] = 3,
     output: Annotated[
-        Path | None, folder("The folder for the results. \\[default: out/bench-PROBLEM]")
+        Path | None, folder("Folder for the results. \\[default: out/bench-PROBLEM]")
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Name the problems and stop.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the problems and exit.")] = False,
 ) -> None:
-    """Compare methods on one of the field's problems, against seconds and against samples.
+    """Compare methods on a published benchmark problem, over time and over samples.
 
-    Each run goes on for the given seconds of the processor, evaluation excluded; what is compiled
-    at first use is shown apart. Writes report.html (curves, medians over the seeds and their
-    range), table.md and every run's metrics to the output folder. The same command again goes on
-    where it was interrupted, and adds methods and seeds.
+    Each run gets the given processor time, without evaluations; the time to compile kernels at
+    first use is reported separately. Writes report.html (curves: medians over the seeds, and their
+    range), table.md and the metrics of every run to the output folder. Run the same command again
+    to resume, or with more methods or seeds to add them.
     """
     from bilevel.datasets.field_problems import benchmarks
     from bilevel.errors import UserError, quoted
@@ -71,7 +71,7 @@ def bench(
     # `--methods soba saba`, with blanks, leaves the second as an argument of its own.
     names = dict.fromkeys(split([*(methods or _USUAL), *(more or [])]))
     what = Bench(problem, tuple(names), seconds, seeds)
-    kept = f": all that was measured is in {place}; the same command goes on"
+    kept = f": all measurements are in {place}; run the same command again to resume"
     with told_if_interrupted(kept), raising(), RunsBar("runs") as bar:
         curves = run(what, place, bar)
     found = table(what, curves, place)

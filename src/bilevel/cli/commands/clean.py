@@ -36,21 +36,21 @@ cleaned`
 _TABLE = "A .csv, .tsv, .csv.gz, .zip, .xlsx, .parquet, .feather, .json, .jsonl or .db (SQLite)."
 _OUTPUT = "A new folder for the results."
 _TRUSTED = (
-    "Rows whose labels are right: a file of the same form, the decisions of a review, or a yes/no "
-    "column of the table. 20 help a lot, 100 more."
+    "Rows whose labels are known to be right: a file of the same form, the decisions of a review, "
+    "or a yes/no column of the table. 20 rows help a lot, 100 more so."
 )
-_LABEL = "The column with the labels. With --annotators it may be left out."
+_LABEL = "Column that holds the labels. Optional with --annotators."
 _ANNOTATORS = (
-    "Columns in which several people have labelled the rows, separated by commas; their votes are "
-    "weighted by how reliable each person is."
+    "Columns with the labels that several people gave, separated by commas. Each person's votes "
+    "are weighted by how reliable they turn out to be."
 )
-_TASK = "What the labels are: classification (classes), regression (numbers), or auto: detect it."
-_TEXT = "A column to be read as free text. Repeatable."
-_CATEGORY = "A column of numbers that are categories, such as a code. Repeatable."
-_IGNORE = "A column to leave out, such as one that was made from the label. Repeatable."
-_EXPLAIN = "Show what each column is taken for, and stop."
-_SEED = "The same seed gives the same result."
-_FORMAT = "Of the output table: csv, tsv, xlsx, parquet, ...; by default that of the input."
+_TASK = "Kind of label: classification (classes), regression (numbers), or auto (detect it)."
+_TEXT = "A column to read as free text. Repeatable."
+_CATEGORY = "A numeric column that holds categories, such as codes. Repeatable."
+_IGNORE = "A column to leave out, such as one derived from the label. Repeatable."
+_EXPLAIN = "Show how each column would be interpreted, and exit."
+_SEED = "Random seed: the same seed gives the same result."
+_FORMAT = "Format of the output table: csv, tsv, xlsx, parquet, ... By default that of the input."
 
 
 def register(app: typer.Typer) -> None:
@@ -74,25 +74,25 @@ def clean(
     sheet: Sheet = None,
     table_name: TableName = None,
     output_format: Annotated[str | None, optional(_FORMAT, "NAME")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processors to use.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processors to use.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST, help=_SEED)] = 0,
     force: Force = False,
 ) -> None:
     """Find the wrong labels in a table, with or without rows whose labels are known to be right.
 
-    Several models learn the labels; each row is judged by models that have not seen its label.
-    Numbers, categories, dates and free text are used as they are found. Writes to the output
-    folder:
+    Several models learn the labels, and each row is judged by models that have not seen its label.
+    Numbers, categories, dates and free text are recognised. Writes to the output folder:
 
     - **labels.csv** (or the format of your table): your table with four more columns: the likely
-    label, its probability, how suspicious your label is (0 to 1), and a flag;
+    label, its probability, the probability that your label is wrong, and a flag;
 
-    - **report.html**: how many labels are wrong, how sure that is, and the most suspicious rows;
+    - **report.html**: an estimate of how many labels are wrong, with its uncertainty, and the most
+    suspicious rows;
 
-    - **review.html**: the flagged rows, and 20 picked at random, for you to decide on; pass your
-    decisions with `--trusted`;
+    - **review.html**: the flagged rows, and 20 drawn at random, for you to check; pass your
+    decisions on with `--trusted`;
 
-    - **model.npz**: a model that was not misled by the wrong labels, for `bilevel predict`.
+    - **model.npz**: a model trained on the corrected labels, for `bilevel predict`.
     """
     from rich.text import Text
 

@@ -18,9 +18,9 @@ _EPILOG = """
 
 `bilevel complexity --full --seeds 8` later adds seeds 4 to 7, for narrower intervals.
 """
-_SEEDS = "Problems drawn for each κ, by seeds 0 to N − 1. \\[default: 4, quick: 2]"
-_TABLE = "Measure only this one of the two tables. \\[default: both]"
-_FOLDER = "The folder for the results. \\[default: out/complexity, or out/complexity-quick]"
+_SEEDS = "Number of problems for each κ, with seeds 0 to N − 1. \\[default: 4, quick: 2]"
+_TABLE = "Measure only this table. \\[default: both]"
+_FOLDER = "Folder for the results. \\[default: out/complexity, or out/complexity-quick]"
 
 
 def register(app: typer.Typer) -> None:
@@ -36,12 +36,12 @@ def complexity(
     table: Annotated[int | None, optional(_TABLE, "N", min=1, max=2)] = None,
     output: Annotated[Path | None, folder(_FOLDER)] = None,
 ) -> None:
-    """Measure what each method pays for an ε-stationary point (Tables 1 and 2 of the paper).
+    """Measure the cost of an ε-stationary point for each method (Tables 1 and 2 of the paper).
 
-    Runs AID-BiO, ITD-BiO, AID-BiO-increasing, stocBiO, BSA and TTSA on problems of a chosen
+    Runs AID-BiO, ITD-BiO, AID-BiO-increasing, stocBiO, BSA and TTSA on problems with a given
     condition number κ, counts gradients, cross products and Hessian-vector products until
-    ‖∇Φ‖² ≤ ε, fits powers of κ and 1/ε, and prints them beside the paper's orders, which are
-    upper bounds. Writes to the output folder:
+    ‖∇Φ‖² ≤ ε, fits powers of κ and 1/ε, and prints them next to the orders in the paper, which
+    are upper bounds. Writes to the output folder:
 
     - **report.html**: tables, verdicts and plots;
 
@@ -49,14 +49,14 @@ def complexity(
 
     - **counts.json**: every count of every run.
 
-    Run the same command again after Ctrl-C or a crash: what is finished is not measured again.
+    To resume after Ctrl-C or a crash, run the same command again.
     """
     from bilevel.errors import UserError
 
     if quick == full:
         raise UserError(
-            "say how much to measure: bilevel complexity --quick (a minute at most, into "
-            "out/complexity-quick) or bilevel complexity --full (minutes, into out/complexity)"
+            "choose how much to measure: bilevel complexity --quick (a minute at most, writes to "
+            "out/complexity-quick) or bilevel complexity --full (minutes, to out/complexity)"
         )
 
     from dataclasses import replace
@@ -74,7 +74,7 @@ def complexity(
         for study in chosen
         if table in (None, study.table)
     ]
-    kept = f": all finished cells are in {place}; the same command goes on"
+    kept = f": finished cells are in {place}; run the same command again to resume"
     with told_if_interrupted(kept), raising(), RunsBar("cells") as bar:
         found = measure(studies, place, typed(), bar)
     write_results(place, studies, found, typed())

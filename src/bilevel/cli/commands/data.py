@@ -22,7 +22,7 @@ Name = Annotated[str, typer.Argument(help="A data set of `bilevel data list`.", 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
         cls=Commands,
-        help="List, get and find data sets, e.g. `bilevel data get mnist`.",
+        help="List, download and locate data sets, for example `bilevel data get mnist`.",
         no_args_is_help=True,
         rich_markup_mode="markdown",
     )
@@ -37,9 +37,9 @@ def _examples(*words: str) -> str:
 
 
 def show(json: Json = False) -> None:
-    """Show every data set: its size, where it is, where it comes from.
+    """List all data sets: size, location and source.
 
-    `BILEVEL_DATA=/data bilevel data list` looks into another folder.
+    `BILEVEL_DATA=/data bilevel data list` looks in another folder.
     """
     from rich.console import Console
     from rich.table import Table
@@ -57,7 +57,7 @@ def show(json: Json = False) -> None:
     for origin in catalogue().values():
         kinds.setdefault(origin.kind, []).append(origin)
         here = not origin.missing(root)
-        where = str(origin.folder(root)) if here else f"absent: bilevel data get {origin.name}"
+        where = str(origin.folder(root)) if here else f"missing: bilevel data get {origin.name}"
         places.add_row(origin.name, f"{where}\n{origin.source}\nlicence: {origin.licence}")
     for kind, origins in kinds.items():
         console.print(f"[bold]{kind}[/]", sizes(origins, root), "", sep="\n")
@@ -90,11 +90,13 @@ def sizes(origins: list[Origin[Any]], root: Path) -> Table:
 
 
 def get(name: Name) -> None:
-    """Get a data set unless it is there, check it, and say what and where it is.
+    """Download a data set if it is missing, check it, and print its size and location.
 
-    What cannot be downloaded is made from files that you put into its folder; it says which.
-    `bilevel data get fashion-mnist` puts it into the user's cache;
-    `BILEVEL_DATA=/data bilevel data get fashion-mnist` puts it into /data/fashion-mnist.
+    A data set that cannot be downloaded freely is made from files that you obtain; an error says
+    which, and where to put them.
+
+    `bilevel data get fashion-mnist` writes to the user's cache;
+    `BILEVEL_DATA=/data bilevel data get fashion-mnist` writes to /data/fashion-mnist.
     """
     from bilevel.cli.bars import downloads
     from bilevel.datasets import data_folder
@@ -109,7 +111,7 @@ def get(name: Name) -> None:
 
 
 def path(name: Name) -> None:
-    """Print the folder where a data set lies, or where its files belong.
+    """Print the folder of a data set, or where its files belong.
 
     `ls $(bilevel data path mnist)`
     """

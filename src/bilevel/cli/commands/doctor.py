@@ -16,7 +16,7 @@ _EPILOG = """
 
 `bilevel doctor`
 
-`bilevel doctor --json > machine.json`, to send with a question
+`bilevel doctor --json > machine.json`, to attach to a bug report
 """
 # Each extra, with a package that shows whether it is installed.
 _EXTRAS = {"fast": "numba", "sklearn": "scikit-learn", "cli": "optuna", "trackers": "mlflow-skinny"}
@@ -37,11 +37,11 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(json: Json = False) -> None:
-    """Inspect this machine: versions, threads, kernels and their speed, data, and a self-test.
+    """Check the installation: versions, threads, kernels and their speed, data, and a self-test.
 
-    The self-test compares hypergradients by AID and by ITD, on losses given as functions and on
-    softmax regression, with the truth from dense matrices. It takes seconds. The exit code is 1
-    if one of them is wrong.
+    The self-test compares hypergradients by AID and ITD with the truth from dense matrices, for
+    losses given as functions and for softmax regression. It takes seconds. The exit code is 1 if
+    any of them is wrong.
     """
     lines = [*versions(), *machine(), *kernels(), *data(), *self_test()]
     if json:

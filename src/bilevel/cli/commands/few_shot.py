@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from bilevel.datasets import ImageClasses
 
 _TRAIN_EPILOG = """
-**Algorithms**: `itd-bio` and `aid-bio` are the paper's (a linear head with a ridge adapts, from
-zero); `aid-bio-increasing` takes ever more inner steps; `fo-itd-bio` is first-order;
-`itd-bio-random-head` is what the authors' published code runs; `anil` learns the head's start, too;
-in `maml` all layers adapt.
+**Algorithms**: `itd-bio` and `aid-bio` are the paper's (a linear head with a ridge, which starts at
+zero); `aid-bio-increasing` increases the number of inner steps; `fo-itd-bio` is first-order;
+`itd-bio-random-head` is what the authors' code runs; `anil` also learns the start of the head; in
+`maml` all layers adapt.
 
 **Examples**
 
@@ -32,8 +32,8 @@ in `maml` all layers adapt.
 
 `bilevel few-shot train --data mini-imagenet --algorithm aid-bio --batch 4 --seconds 3600 -o mini`
 
-The same command again resumes where it stopped; with more `--steps`, it goes further. After
-`torchrun --nproc-per-node 2 -m`, two processes share the tasks of each step.
+To resume, run the same command again; with more `--steps`, training continues. With `torchrun
+--nproc-per-node 2 -m` in front, two processes share the tasks of each step.
 """
 
 _EVALUATE_EPILOG = """
@@ -57,19 +57,19 @@ With a model of your own: `bilevel few-shot adapt best.pt --support mine --query
 
 `bilevel few-shot adapt best.pt --support mine --query unknown --resize --shots 3`
 
-If `unknown/` has folders named `rose`, `tulip`, ..., the accuracy is given, too.
+If `unknown/` has folders named `rose`, `tulip`, ..., the accuracy is reported, too.
 """
 _DATA = "fc100, mini-imagenet, omniglot, or a folder with a folder of pictures per class."
 _SIZE = "Height and width that the pictures of a folder are resized to."
 _INNER_STEPS = "Inner steps. \\[default: the algorithm's own, as for the next options]"
-_FILTERS = "Of the network. \\[default: 64 for images up to 32×32, else 32]"
-_FOLDER = "The folder of the training. \\[default: out/few-shot-DATA-ALGORITHM]"
-_EVERY = "Steps between two validations; the model is saved at each."
+_FILTERS = "Filters per layer. \\[default: 64 for images up to 32×32, else 32]"
+_FOLDER = "Folder for the results. \\[default: out/few-shot-DATA-ALGORITHM]"
+_EVERY = "Steps between validations. The model is saved at each."
 _QUERIES = "Query images per class. \\[default: as in training]"
-_QUERY = "A folder of pictures to label; if it has folders by class, the labels are checked."
-_SHOTS = "Support pictures per class. \\[default: what each has, but no fewer than in training]"
-_SHIPPED = "best.pt or last.pt of a training. \\[default: the included model of FC100]"
-_DRAWN = "Determines which tasks are drawn."
+_QUERY = "A folder of pictures to label. If it has a folder per class, the accuracy is reported."
+_SHOTS = "Support pictures per class. \\[default: all of them, but at least as in training]"
+_SHIPPED = "best.pt or last.pt of a training run. \\[default: the model for FC100 in the package]"
+_DRAWN = "Random seed: decides which tasks are drawn."
 _INVERT = "Swap black and white: models of omniglot expect white ink."
 
 
@@ -82,14 +82,14 @@ class Split(StrEnum):
 
 
 CheckpointFile = Annotated[
-    Path, typer.Argument(help="best.pt or last.pt of a training.", show_default=False)
+    Path, typer.Argument(help="best.pt or last.pt of a training run.", show_default=False)
 ]
 
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
         cls=Commands,
-        help="Learn to learn from a few images; then adapt to pictures of your own.",
+        help="Learn to recognise classes from a few pictures; then adapt to your own.",
         no_args_is_help=True,
         rich_markup_mode="markdown",
     )
@@ -107,36 +107,34 @@ def train(
     queries: Annotated[int, typer.Option(min=1, help="Query images per class.")] = 5,
     batch: Annotated[int, typer.Option(min=1, help="Tasks per step.")] = 8,
     steps: Annotated[int, typer.Option(min=1, help="Outer steps in total.")] = 2000,
-    seconds: Annotated[
-        float | None, optional("Stop after this time, evaluation excluded.", "S")
-    ] = None,
+    seconds: Annotated[float | None, optional("Time limit, without validations.", "S")] = None,
     inner_steps: Annotated[int | None, optional(_INNER_STEPS, "D", min=1)] = None,
-    growth: Annotated[float | None, typer.Option(help="c of aid-bio-increasing.")] = None,
+    growth: Annotated[float | None, typer.Option(help="Factor c of aid-bio-increasing.")] = None,
     inner_lr: Annotated[
-        str | None, typer.Option(help="α, the inner step size, or auto: measured.", metavar="α")
+        str | None, typer.Option(help="Inner step size α, or auto to measure it.", metavar="α")
     ] = None,
-    outer_lr: Annotated[float | None, typer.Option(help="Step size of the outer Adam.")] = None,
-    ridge: Annotated[float | None, typer.Option(help="r, the penalty on the heads.")] = None,
-    cg_steps: Annotated[int | None, typer.Option(min=1, help="N, steps of CG, for AID.")] = None,
+    outer_lr: Annotated[float | None, typer.Option(help="Learning rate of the outer Adam.")] = None,
+    ridge: Annotated[float | None, typer.Option(help="Ridge penalty r of the heads.")] = None,
+    cg_steps: Annotated[int | None, typer.Option(min=1, help="CG steps N, for AID.")] = None,
     filters: Annotated[int | None, optional(_FILTERS, "N", min=1, max=4096)] = None,
     size: Annotated[int, typer.Option(min=16, max=512, help=_SIZE)] = 32,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of every random choice.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
     validate_every: Annotated[int, typer.Option(min=1, help=_EVERY)] = 100,
-    validation_tasks: Annotated[int, typer.Option(min=2, help="Tasks of a validation.")] = 200,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads for torch.")] = None,
+    validation_tasks: Annotated[int, typer.Option(min=2, help="Tasks per validation.")] = 200,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads that torch may use.")] = None,
     output: Annotated[Path | None, folder(_FOLDER)] = None,
 ) -> None:
-    """Learn an embedding from which new classes can be told apart after a few images.
+    """Learn an embedding in which new classes can be recognised from a few images.
 
-    Needs the images: `bilevel data get fc100`, or a folder of your own, with a folder of
-    pictures for each of at least 6 classes, of which a fifth is kept for validation and a
-    fifth for the test. Writes to the output folder:
+    Needs images: `bilevel data get fc100`, or a folder of your own with a folder of pictures for
+    each of at least 6 classes, of which a fifth is held out for validation and a fifth for
+    testing. Writes to the output folder:
 
     - **best.pt**: the model with the highest accuracy on the validation classes;
 
-    - **last.pt**: the last model; **checkpoint/**: where to go on;
+    - **last.pt**: the latest model; **checkpoint/**: for resuming;
 
-    - **history.jsonl**, **report.html**: the learning curve; **settings.json**: what was run.
+    - **history.jsonl**, **report.html**: the learning curve; **settings.json**: all settings.
     """
     import torch
 
@@ -174,31 +172,31 @@ def train(
     if threads is not None:
         torch.set_num_threads(threads)
     with from_environment() as peers:
-        if not peers.leads:
-            job.follow(lambda: _load(data, size), peers)
-            return
-        _say(job.beginning)
+        if peers.leads:
+            _say(job.beginning)
         ending = job.run(lambda: _load(data, size), TrainingBar, peers)
+        if not peers.leads:
+            return
     typer.echo(ending.text, err=ending.code != 0)
     raise typer.Exit(ending.code)
 
 
 def evaluate(
     checkpoint: CheckpointFile,
-    tasks: Annotated[int, typer.Option(min=2, help="Tasks to draw.")] = 600,
-    split: Annotated[Split, typer.Option(help="The split to draw from.")] = Split.TEST,
+    tasks: Annotated[int, typer.Option(min=2, help="Number of tasks.")] = 600,
+    split: Annotated[Split, typer.Option(help="Split to draw the tasks from.")] = Split.TEST,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help=_DRAWN)] = 0,
     queries: Annotated[int | None, optional(_QUERIES, "N", min=1)] = None,
     json_file: Annotated[
-        Path | None, optional("Also write the result here.", "FILE", "--json")
+        Path | None, optional("Also write the result to this file.", "FILE", "--json")
     ] = None,
 ) -> None:
-    """Measure the accuracy on new tasks: its mean and 95 % interval.
+    """Measure the accuracy on new tasks, with a 95 % interval.
 
-    The model adapts to the support images of each task as it did in training, and is asked about
-    its query images. Batch normalisation uses the statistics of the images that it is given,
-    query images among them: the query images of a task are seen together (transductive). Compare
-    the result with others that were measured so, with the same number of query images.
+    The model adapts to the support images of each task as in training, and is then tested on its
+    query images. Batch normalisation uses the statistics of the images at hand, so the query
+    images of a task are seen together (transductive). Compare the result only with accuracies
+    that were measured in the same way, with the same number of query images.
     """
     must_exist(checkpoint)
     from bilevel.apps.few_shot.checkpoint import load
@@ -235,11 +233,11 @@ def adapt(
     invert: Annotated[bool, typer.Option("--invert", help=_INVERT)] = False,
     force: Force = False,
 ) -> None:
-    """Adapt a model to a few pictures of classes of your own, and label other pictures.
+    """Adapt a model to a few pictures of your own classes, and label other pictures.
 
-    Pictures are converted to the model's channels and size. A picture is labelled together with
-    the support pictures alone, so that its label does not depend on the others that are asked
-    about; only `maml` labels all of them together. Writes to the output folder:
+    Pictures are converted to the channels and size that the model expects. Each is labelled on its
+    own, so that its label does not depend on the other pictures in the folder; only `maml` labels
+    all of them together. Writes to the output folder:
 
     - **labels.csv**: the label of each picture, and the probability of each class;
 

@@ -32,7 +32,7 @@ class Kind(StrEnum):
 
 _NEXT = {
     ".py": "run it: python {file}",
-    ".toml": "run it: bilevel run {file}; then draw it: bilevel report out/comparison",
+    ".toml": "run it: bilevel run {file}; then plot it: bilevel report out/comparison",
 }
 _OUTPUT = "The file to write. \\[default: KIND.py, or comparison.toml]"
 
@@ -42,19 +42,19 @@ def register(app: typer.Typer) -> None:
 
 
 def init(
-    kind: Annotated[Kind, typer.Argument(help="What it is about.", show_default=False)],
+    kind: Annotated[Kind, typer.Argument(help="The kind of program.", show_default=False)],
     output: Annotated[Path | None, optional(_OUTPUT, "FILE", "--output", "-o")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Write a small commented program that runs at once, to put your own data into.
+    """Write a small commented program that runs as it is, for you to adapt.
 
     - **cleaning**: a table with doubtful labels;
 
     - **penalties**: one penalty for each feature of a classifier;
 
-    - **network**: a network trained on noisy rows, which another network weighs;
+    - **network**: a network trained on noisy rows, with weights from a second network;
 
-    - **comparison**: methods against each other, as a TOML file for `bilevel run`; with
+    - **comparison**: a comparison of methods, as a TOML file for `bilevel run`; with
     `-o comparison.py`, a program for a problem of your own.
     """
     kinds = {file.suffixes[0]: file for file in sorted(TEMPLATES.glob(f"{kind}.*"), reverse=True)}

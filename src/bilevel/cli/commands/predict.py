@@ -20,8 +20,8 @@ from bilevel.cli.options import (
 from bilevel.durable.regular import check_given
 
 _MODEL = "The model.npz that `bilevel clean` wrote."
-_TABLE = "A table with the columns that the model was made from."
-_OUTPUT = "The file to write; its ending says of which kind. By default predicted.csv."
+_TABLE = "A table with the columns that the model was trained on."
+_OUTPUT = "The file to write; its suffix selects the format. By default predicted.csv."
 
 _EPILOG = """
 **Examples**
@@ -45,9 +45,9 @@ def predict(
     encoding: Encoding = "",
     sheet: Sheet = None,
     table_name: TableName = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Label new rows: your table, with the predicted label and its probability as new columns."""
+    """Label new rows: adds the predicted label and its probability to your table."""
     must_exist(model, "name the model.npz that `bilevel clean` wrote")
     check_given(table)
     from bilevel.apps.cleaning.given import Told

@@ -31,29 +31,31 @@ def report(
         Path, typer.Option("--output", "-o", help="The page to write.", metavar="FILE")
     ] = Path("report.html"),
     figures: Annotated[
-        Path | None, optional("Also write figures for print into this folder.", "FOLDER")
+        Path | None, optional("Also write figures for print to this folder.", "FOLDER")
     ] = None,
     formats: Annotated[
         list[Format] | None,
         typer.Option(
-            "--format", help="Of the figures; may be repeated. \\[default: png]", show_default=False
+            "--format",
+            help="Format of the figures. Repeatable. \\[default: png]",
+            show_default=False,
         ),
     ] = None,
     unfinished: Annotated[
         bool,
-        typer.Option("--unfinished", help="Also draw runs that are going on or were broken off."),
+        typer.Option("--unfinished", help="Include runs that are not finished."),
     ] = False,
 ) -> None:
-    """Compare the runs of an experiment on one HTML page that needs no network.
+    """Compare the runs of an experiment on one self-contained HTML page.
 
-    `bilevel report runs/mnist -o report.html` draws losses, accuracies and the hypergradient's
-    norm against seconds, outer steps and oracle counts: the mean over seeds and their range.
+    `bilevel report runs/mnist -o report.html` plots losses, accuracies and the norm of the
+    hypergradient against seconds, outer steps and oracle counts: means and ranges over the seeds.
 
-    `bilevel report runs/mnist runs/mnist-more-seeds -o report.html` takes several folders of the
-    same experiment together.
+    `bilevel report runs/mnist runs/mnist-more-seeds -o report.html` combines several folders of the
+    same experiment.
 
     `bilevel report runs/mnist --figures figures --format pdf --format png` also writes figures
-    in single and double column width.
+    of single and double column width.
     """
     from bilevel.durable.folders import named_errors
     from bilevel.errors import UserError

@@ -30,7 +30,7 @@ _ALL, _DESIGN = "all", "design"
 _EPILOG = """
 **Examples**
 
-`bilevel reproduce figure-5 --quick` gives a first answer in two minutes.
+`bilevel reproduce figure-5 --quick`
 
 `bilevel reproduce figure-2 --only fc100`
 """
@@ -47,41 +47,41 @@ def reproduce(
     seeds: Seeds = None,
     budget: Budget = None,
     only: Annotated[
-        str | None, typer.Option(help="One of the figure's experiments, such as fc100.")
+        str | None, typer.Option(help="Run only this experiment of the figure, such as fc100.")
     ] = None,
     without: Annotated[
-        str | None, typer.Option(help="An algorithm to leave out, such as maml.")
+        str | None, typer.Option(help="Leave out this algorithm, such as maml.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="5 seeds of 1.2 seconds a run: a first answer.")
+        bool, typer.Option("--quick", help="5 seeds, 1.2 seconds per run: a first impression.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run and for how long; run nothing.")
+        bool, typer.Option("--dry-run", help="Show what would run, and for how long, and exit.")
     ] = False,
     resume: Annotated[
         bool,
         typer.Option(
             "--resume/--no-resume",
-            help="Go on with the runs that the folder has; otherwise one with runs is refused.",
+            help="Resume the runs in the folder; --no-resume refuses a folder that has some.",
         ),
     ] = True,
     output: Annotated[
-        Path | None, folder("The folder for runs and verdicts. \\[default: out/FIGURE]")
+        Path | None, folder("Folder for runs and verdicts. \\[default: out/FIGURE]")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run a figure of the paper (Ji, Yang & Liang, ICML 2021) and judge what the paper says of it.
+    """Reproduce a figure of the paper (Ji, Yang & Liang, ICML 2021) and test the paper's claims.
 
-    `bilevel reproduce figure-5 --quick` gives a first answer in about two minutes.
+    `bilevel reproduce figure-5 --quick` gives a first impression in about two minutes.
 
-    `bilevel reproduce figure-5 --seeds 5 --budget 30` runs both corruption rates, and prints and
-    stores a verdict for each claim: confirmed, contradicted or undecided, with intervals.
+    `bilevel reproduce figure-5 --seeds 5 --budget 30` runs both corruption rates, and gives a
+    verdict on each claim: confirmed, contradicted or undecided, with intervals.
 
-    `bilevel reproduce design` measures the claims about the methods' parts, and
-    `bilevel reproduce all --dry-run` says what everything would take.
+    `bilevel reproduce design` tests the claims about the parts of the methods, and
+    `bilevel reproduce all --dry-run` shows how long everything would take.
 
-    Run the same command again after Ctrl-C or a crash: it resumes where it stopped. Draw each run
-    folder with `bilevel report`. How verdicts are made: docs/reproductions/protocol.md.
+    To resume after Ctrl-C or a crash, run the same command again. Plot each run folder with
+    `bilevel report`. How verdicts are reached: docs/reproductions/protocol.md.
     """
     from bilevel.cli.bars import RunsBar
     from bilevel.cli.memory import keep_freed_memory
@@ -100,7 +100,7 @@ def reproduce(
     names = [*figure_names(), _DESIGN] if figure == _ALL else [figure]
     for name in names:
         if name != _DESIGN:
-            scale.applied(find_figure(name))  # what cannot be is told before any work
+            scale.applied(find_figure(name))  # a wrong name is an error before any work
     places = {name: _place(name, figure, quick, output) for name in names}
     if dry_run:
         _tell_plan(places, scale)
@@ -108,12 +108,12 @@ def reproduce(
     for place in places.values():
         if not resume and place.exists() and any(place.iterdir()):
             raise UserError(
-                f"{place} is not empty: leave out --no-resume to go on with it, or choose another "
+                f"{place} is not empty: leave out --no-resume to resume it, or choose another "
                 "folder with -o"
             )
     keep_freed_memory()
     folders = ", ".join(map(str, places.values()))
-    kept = f" before the verdicts: the runs in {folders} are kept; to go on: {typed()}"
+    kept = f" before the verdicts: the runs in {folders} are kept; to resume: {typed()}"
     rows: dict[str, list[Row]] = {}
     failed: dict[str, UserError] = {}
     with told_if_interrupted(kept), graceful(), RunsBar() as bar:
@@ -132,7 +132,7 @@ def reproduce(
             where = places[name] if name == _DESIGN else places[name] / "verdicts.md"
             typer.echo(f"every comparison: {where}")
         if quick:
-            typer.echo("a first look: the protocol asks for longer runs before a claim is decided")
+            typer.echo("a first impression: the protocol requires longer runs to decide a claim")
     if failed:
         raise UserError("; ".join(f"{name} was not run: {error}" for name, error in failed.items()))
 

@@ -16,7 +16,7 @@ _EPILOG = """
 
 `bilevel review cleaned`
 
-`bilevel review cleaned --no-browser` prints where the page is.
+`bilevel review cleaned --no-browser` only prints the path of the page.
 """
 
 
@@ -28,10 +28,10 @@ def review(
     folder: Annotated[Path, argument(_FOLDER, "FOLDER")],
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
 ) -> None:
-    """Decide about the suspicious rows, one by one or as a table.
+    """Check the suspicious rows in the browser, one by one or as a table.
 
-    The page needs no network, and keeps your decisions in the browser. Save them there as
-    decisions.csv; `bilevel clean ... --trusted decisions.csv` goes on from them.
+    The page works offline and keeps your decisions in the browser. Save them there as
+    decisions.csv, and pass that file to `bilevel clean ... --trusted decisions.csv`.
     """
     import webbrowser
 

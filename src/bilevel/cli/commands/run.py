@@ -24,28 +24,30 @@ def run(
     timeout: Annotated[
         float,
         typer.Option(
-            help="With torchrun: how long a process waits for the others.", metavar="SECONDS"
+            help="With torchrun: how long to wait for the other processes.", metavar="SECONDS"
         ),
     ] = 600.0,
 ) -> None:
-    """Run an experiment's algorithms on all its seeds.
+    """Run all algorithms of an experiment, once for each seed.
 
-    `bilevel run examples/digits.toml` writes to out/digits; `bilevel report out/digits` draws it.
+    `bilevel run examples/digits.toml` writes to out/digits; `bilevel report out/digits` plots it.
 
-    `bilevel run mnist-p0.4 --seeds 2 --budget 10 -o out/quick` tries one of the paper's.
+    `bilevel run mnist-p0.4 --seeds 2 --budget 10 -o out/quick` is a short version of one of the
+    paper's experiments.
 
-    Run the same command again after Ctrl-C or a crash: finished runs are skipped, the interrupted
-    one resumes from its last checkpoint. `--seeds 10` later adds seeds to those already run.
+    To resume after Ctrl-C or a crash, run the same command again: finished runs are skipped, and
+    the interrupted one continues from its last checkpoint. A larger `--seeds` adds seeds.
 
     `torchrun --nproc-per-node 2 -m bilevel run mnist-p0.4` spreads the rows of each run over two
-    processes. The results are the same. With `--max-restarts 3` it survives a process that dies.
+    processes, with the same results. With `--max-restarts 3` it survives the loss of a process.
     """
     from bilevel.cli.bars import RunsBar
     from bilevel.cli.memory import keep_freed_memory
     from bilevel.durable.interruption import Interrupted, graceful
     from bilevel.lab.experiments.experiment import load
-    from bilevel.lab.experiments.runner import follow_experiment, run_experiment
+    from bilevel.lab.experiments.runner import run_experiment
     from bilevel.lab.experiments.summary import summary
+    from bilevel.lab.notify import silent
     from bilevel.lab.run_folder import Folder
     from bilevel.problem.peers import from_environment
 
@@ -53,18 +55,16 @@ def run(
     chosen = load(experiment).with_limits(seeds, budget)
     place = output or Path("out") / chosen.name
     try:
-        with graceful(), from_environment(timeout) as peers:
+        with graceful(), from_environment(timeout) as peers, RunsBar() as bar:
+            run_experiment(chosen, place, typed(), bar if peers.leads else silent, peers)
             if not peers.leads:
-                follow_experiment(chosen, peers)
                 return
-            with RunsBar() as bar:
-                run_experiment(chosen, place, typed(), bar, peers)
         stopped = None
     except Interrupted as signal:
         stopped = signal
     if begun := Folder(place).begun(chosen):
         typer.echo(summary(begun))
-    typer.echo(f"results: {place}\ndraw them: bilevel report {place}")
+    typer.echo(f"results: {place}\nplot them: bilevel report {place}")
     if stopped:
-        typer.echo(f"interrupted: what was done is kept; to go on: {typed()}", err=True)
+        typer.echo(f"interrupted: the results so far are kept; to resume: {typed()}", err=True)
         raise typer.Exit(stopped.exit_code)

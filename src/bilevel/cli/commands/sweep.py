@@ -10,12 +10,12 @@ import typer
 from bilevel.cli.options import Json, argument, optional, print_json, told_if_interrupted
 
 _EXPERIMENT = "A TOML file with [sweep.LABEL] tables, or the name of one in the package."
-_TRIALS = "Points of each grid to try, over all processes. \\[default: all]"
+_TRIALS = "How many points of each grid to try, over all processes. \\[default: all]"
 _STORAGE = (
-    "Where Optuna keeps the trials: sqlite:///FILE, or for many machines "
+    "Database for Optuna's trials: sqlite:///FILE, or for several machines "
     "postgresql://USER:PASSWORD@HOST/DATABASE. \\[default: sqlite:///out/NAME-sweep.db]"
 )
-_WRITE = "Write the experiment with the best settings to this file."
+_WRITE = "Write an experiment with the best settings to this file."
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +26,7 @@ def sweep(
     experiment: Annotated[str, argument(_EXPERIMENT, "EXPERIMENT")],
     trials: Annotated[int | None, optional(_TRIALS, "N", min=1)] = None,
     storage: Annotated[str | None, optional(_STORAGE, "ADDRESS")] = None,
-    budget: Annotated[float | None, optional("Seconds for each trial.", "SECONDS")] = None,
+    budget: Annotated[float | None, optional("Time limit of each trial.", "SECONDS")] = None,
     write: Annotated[Path | None, optional(_WRITE, "FILE")] = None,
     json: Json = False,
 ) -> None:
@@ -38,10 +38,10 @@ def sweep(
     `bilevel sweep mnist-p0.2 --trials 40 --budget 6 --write mine.toml` tries 40 points of each of
     the paper's grids, and writes an experiment for `bilevel run mine.toml`.
 
-    Start the same command again after Ctrl-C or a crash, or in several terminals at once, or on
-    several machines: all processes with the same storage share the work. Each point is done once,
-    and a point whose process was killed is done by another. With as many processes as cores, set
-    OMP_NUM_THREADS=1.
+    Run the same command again to resume after Ctrl-C or a crash, or run it in several terminals or
+    on several machines at once: processes with the same storage share the work. Each point is
+    evaluated once; if a process is killed, another one takes over its point. With as many
+    processes as cores, set OMP_NUM_THREADS=1.
     """
     from bilevel.cli.bars import RunsBar
     from bilevel.durable.files import write_text
@@ -58,7 +58,7 @@ def sweep(
     if storage is None:
         Path("out").mkdir(exist_ok=True)
         storage = f"sqlite:///out/{chosen.name}-sweep.db"
-    kept = f": all finished trials are in {shown(storage)}; the same command goes on"
+    kept = f": finished trials are in {shown(storage)}; run the same command again to resume"
     with told_if_interrupted(kept), raising(), RunsBar("trials") as bar:
         found = search(chosen, storage, trials, bar)
     if json:
