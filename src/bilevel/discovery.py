@@ -6,7 +6,7 @@ import ast
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -33,6 +33,17 @@ def defined_in(package: ModuleType, base: type[Any]) -> dict[str, type[Any]]:
         and not getattr(item, "__abstractmethods__", None)
     }
     return dict(sorted(found.items()))
+
+
+def offering(package: str, classes: Mapping[str, type[Any]], names: Collection[str]) -> Any:
+    """`__getattr__` of a package that offers these classes; `names` are all that it has."""
+
+    def get(name: str) -> Any:
+        if name in classes:
+            return classes[name]
+        raise AttributeError(f"{package} has no {name!r}; it has {', '.join(names)}")
+
+    return get
 
 
 def import_extra(module: str, need: str, extra: str) -> Any:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from bilevel.arguments import non_negative, positive
+from bilevel.arguments import Checked, NonNegative, Positive
 
 Values = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class increasing:  # noqa: N801 - used like a function, and readable when printed
+class increasing(Checked):  # noqa: N801 - used like a function, and readable when printed
     """⌈c (k+1)^power⌉: inner steps that grow with the outer step k.
 
     The power 1/4 is the schedule of Ghadimi & Wang (2018) for AID, which the paper calls
@@ -26,12 +26,8 @@ class increasing:  # noqa: N801 - used like a function, and readable when printe
         [2, 3, 4, 6]
     """
 
-    c: float
-    power: float = 0.25
-
-    def __post_init__(self) -> None:
-        positive("c", self.c)
-        non_negative("power", self.power)
+    c: Positive
+    power: NonNegative = 0.25
 
     def __call__(self, k: int) -> int:
         exact: float = self.c * (k + 1) ** self.power
@@ -39,7 +35,7 @@ class increasing:  # noqa: N801 - used like a function, and readable when printe
 
 
 @dataclass(frozen=True)
-class decaying:  # noqa: N801
+class decaying(Checked):  # noqa: N801
     """c (k + 1)^(-power): step sizes that shrink with the step k.
 
     Example:
@@ -47,12 +43,8 @@ class decaying:  # noqa: N801
         [1.0, 0.5, 0.1]
     """
 
-    c: float
-    power: float
-
-    def __post_init__(self) -> None:
-        positive("c", self.c)
-        non_negative("power", self.power)
+    c: Positive
+    power: NonNegative
 
     def __call__(self, k: int) -> float:
         return float(self.c * (k + 1) ** -self.power)

@@ -128,3 +128,77 @@ def test_weight_norm_of_a_module_that_is_no_variable_is_refused() -> None:
             x=[x],
             y=y,
         )
+
+
+class Cube(torch.autograd.Function):
+    """Its second derivative is silently zero: autograd sees no graph of the first."""
+
+    @staticmethod
+    def forward(ctx: Any, given: Tensor) -> Tensor:
+        ctx.save_for_backward(given)
+        return given**3
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        given: Tensor = ctx.saved_tensors[0]
+        return 3 * given**2 * slope
+
+
+def cubic(x: Tensor, y: Tensor) -> Tensor:
+    cubed: Tensor = Cube.apply(y - x)  # type: ignore[no-untyped-call]
+    return cubed.sum() + (y**2).sum()
+
+
+def test_a_function_marked_as_differentiable_once_is_refused_where_zeros_would_come() -> None:
+    words = "Cube.backward is marked as once_differentiable"
+    with pytest.raises(UserError, match=words):
+        bilevel.hypergradient(problem(cubic), torch.zeros(2), torch.ones(2))
+    x, y = torch.zeros(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    with pytest.raises(UserError, match=words):
+        bilevel.backward(lambda: (y**2).sum(), lambda: cubic(x, y), [x], [y])
+    differences = bilevel.hypergradients.FiniteDifferences(bilevel.AID(bilevel.linear.Identity()))
+    found = bilevel.hypergradient(problem(cubic), torch.zeros(2), 2 * torch.ones(2), differences)
+    # v = ∇y f = 2, and −∇x∇y g v = 6 (y − x) v.
+    torch.testing.assert_close(found.value, torch.full((2,), 24.0), rtol=1e-2, atol=0)
+
+
+def reentrant(layer: nn.Module) -> Tensor:
+    """Parameters inside are not in the graph: autograd.grad would find nothing."""
+    rows = torch.eye(2, requires_grad=True)
+    found: Tensor = torch.utils.checkpoint.checkpoint(layer, rows, use_reentrant=True)
+    return found
+
+
+def test_checkpointing_that_hides_parameters_is_refused() -> None:
+    net = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+
+    def inner(x: Tensor, net: Any) -> Tensor:
+        return (net[1](reentrant(net[0])) - x).square().sum()
+
+    with pytest.raises(UserError, match=r"use_reentrant=True\) hides parameters"):
+        bilevel.Problem(lambda x, net: net[1].weight.sum(), inner, torch.ones(2), net)
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(UserError, match=r"in bilevel\.backward, use_reentrant=False will do"):
+        bilevel.backward(lambda: net[1].weight.sum(), lambda: inner(x, net), [x], net)
+
+
+def test_what_to_take_in_place_of_a_layer_is_said_by_its_name() -> None:
+    net, words = nn.EmbeddingBag(5, 2), torch.arange(6).reshape(2, 3) % 5
+
+    def inner(x: Tensor, net: nn.Module) -> Tensor:
+        return (net(words) - x).square().sum()
+
+    given = bilevel.Problem(lambda x, net: net.weight.sum(), inner, torch.ones(2), net)
+    instead = r"take torch\.nn\.Embedding and the mean"
+    with pytest.raises(UserError, match=instead):
+        bilevel.hypergradient(given, given.x0, given.y0)
+    x, steps = torch.ones(2, requires_grad=True), bilevel.inner.GradientDescent(3, 0.1)
+    y = bilevel.argmin(
+        lambda x, y: (nn.functional.embedding_bag(words, y) - x).square().sum(),
+        torch.ones(5, 2),
+        x,
+        steps,
+    )
+    with pytest.raises(UserError, match=instead):
+        y.sum().backward()

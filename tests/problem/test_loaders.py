@@ -7,7 +7,7 @@ import random
 import weakref
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, cycle
 from typing import Any
 
 import numpy as np
@@ -370,3 +370,9 @@ def problem_without_dropout(batch: int) -> bilevel.Problem:
         inner_data=data,
         outer_data=data,
     )
+
+
+@pytest.mark.parametrize("made", [lambda: iter([1]), lambda: cycle([1])])
+def test_what_can_be_read_only_once_is_no_stream(made: Any) -> None:
+    with pytest.raises(TypeError, match="can be read only once: give a function that makes it"):
+        as_data("inner_data", made())

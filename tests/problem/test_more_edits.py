@@ -6,7 +6,9 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -240,6 +242,33 @@ class Table(dict):
 t = Table()
 def ridge(y): return t.r()
 """,
+    "a slot of two underlines": """
+class C:
+    __slots__ = ("__r",)
+    def __init__(self, r): self.__r = r
+    def __call__(self, y): return self.__r
+ridge = C(VALUE)
+""",
+    "a slot of a base": """
+class B: __slots__ = "r"
+class C(B): __slots__ = ()
+c = C()
+c.r = VALUE
+def ridge(y): return c.r
+""",
+    "a compiled module": """
+class Net(nn.Module):
+    def forward(self, y): return VALUE * y.sum()
+net = torch.compile(Net(), backend="eager")
+def ridge(y): return net(y)
+""",
+    "a traced module": """
+import torch.fx
+class Net(nn.Module):
+    def forward(self, y): return VALUE * y.sum()
+net = torch.fx.symbolic_trace(Net())
+def ridge(y): return net(y)
+""",
 }
 TOLD = {
     "a file's text": """
@@ -320,6 +349,55 @@ def ridge(y): return globals()["R"]
 np.random.seed(int(VALUE))
 def ridge(y): return np.random.rand()
 """,
+    "a file's size": """
+import os.path
+def ridge(y): return float(os.path.getsize("edited.txt"))
+""",
+    "a file of settings": """
+import configparser
+def ridge(y):
+    settings = configparser.ConfigParser()
+    settings.read_string("[a]\\nr = 1.0")
+    return settings.getfloat("a", "r")
+""",
+    "a table with tabs": """
+def ridge(y): return float(pd.read_table("edited.txt", header=None).iloc[0, 0])
+""",
+    "a kept object": """
+import joblib
+joblib.dump(VALUE, "edited.joblib")
+def ridge(y): return joblib.load("edited.joblib")
+""",
+    "a matrix of another program": """
+import scipy.io
+scipy.io.savemat("edited.mat", {"r": VALUE})
+def ridge(y): return scipy.io.loadmat("edited.mat")["r"].item()
+""",
+    "a picture": """
+from PIL import Image
+Image.new("L", (1, 1), int(VALUE)).save("edited.png")
+def ridge(y): return float(Image.open("edited.png").getpixel((0, 0)))
+""",
+    "the environment in bytes": """
+import os
+os.environ["EDITED"] = str(VALUE)
+def ridge(y): return float(os.environb[b"EDITED"])
+""",
+    "a docstring": """
+def r():
+    "VALUE"
+def ridge(y): return float(r.__doc__)
+""",
+    "the caller's globals": """
+import sys
+R = VALUE
+def ridge(y): return sys._getframe().f_globals["R"]
+""",
+    "classes that a base knows": """
+class B: pass
+class C(B): r = VALUE
+def ridge(y): return B.__subclasses__()[-1].r
+""",
     "a nested tensor": """
 m = torch.nested.nested_tensor([torch.tensor([VALUE]), torch.tensor([1.0, 2.0])])
 def ridge(y): return m.unbind()[0][0]
@@ -381,3 +459,84 @@ def test_what_cannot_be_seen_is_told(kind: str, edited: Edited) -> None:
     told = [name for name, word in found.items() if word.startswith(NOT_COMPARED)]
     assert len(told) == 1
     assert told[0].startswith("inner.ridge")
+
+
+def put(monkeypatch: pytest.MonkeyPatch, program: str, place: str) -> Identity:
+    """The identity of a loss, once its program has put what it makes into a library."""
+    names: dict[str, Any] = {
+        "__name__": "program",
+        "np": np,
+        "torch": torch,
+        "F": torch.nn.functional,
+    }
+    exec(compile(program, "program.py", "exec", dont_inherit=True), names)
+    monkeypatch.setattr(place, names["mine"])
+    problem = bilevel.Problem(
+        outer=lambda x, y: ((y - 1) ** 2).sum(), inner=names["inner"], x0=torch.zeros(2), y0=X
+    )
+    return identity_of_problem(problem)
+
+
+X = torch.zeros(2)
+PUT = {
+    "into a module": ("torch.nn.functional.softplus", "F.softplus(y)"),
+    "into a module in a module": (
+        "torch.nn.functional.softplus",
+        "torch.nn.functional.softplus(y)",
+    ),
+    "into a package": ("numpy.square", "np.square(y)"),
+    "into tensors": ("torch.Tensor.square", "y.square()"),
+    "among Python's own names": ("builtins.abs", "abs(y)"),
+}
+MADE = {
+    "a function": "def mine(y): return VALUE * y * y",
+    "a lambda": "mine = lambda y: VALUE * y * y",
+    "a callable object": """
+class Mine:
+    def __call__(self, y): return VALUE * y * y
+mine = Mine()""",
+    "a partial": """
+import functools
+def of(scale, y): return scale * y * y
+mine = functools.partial(of, VALUE)""",
+}
+
+
+@pytest.mark.parametrize(
+    ("made", "place"),
+    [("a function", place) for place in PUT] + [(m, "into a module") for m in MADE],
+)
+def test_what_a_user_puts_into_a_library_is_seen(
+    made: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attribute, called = PUT[place]
+    program = f"{MADE[made]}\ndef inner(x, y): return ((y - x) ** 2).sum() + {called}.sum()"
+    before, again, after = (
+        put(monkeypatch, program.replace("VALUE", value), attribute) for value in "112"
+    )
+    assert before == again
+    assert before != after
+
+
+def test_a_number_among_pythons_own_names_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def inner(x: Any, y: Any) -> Any:
+        return ((y - x) ** 2).sum() + RIDGE * (y**2).sum()  # type: ignore[name-defined]  # noqa: F821
+
+    found = []
+    for value in (1.0, 1.0, 2.0):
+        monkeypatch.setattr("builtins.RIDGE", value, raising=False)
+        found.append(identity_of_problem(bilevel.Problem(lambda x, y: y.sum(), inner, X, X)))
+    assert found[0] == found[1]
+    assert [words["inner.RIDGE"] for words in found] == ["1.0", "1.0", "2.0"]
+
+
+@pytest.mark.parametrize("owner", [torch.nn.Linear, torch.nn.Module], ids=lambda k: k.__name__)
+def test_a_method_that_a_user_puts_into_a_class_of_a_library_is_seen(
+    owner: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, found = torch.nn.Linear(2, 2), []
+    made = bilevel.Problem(lambda x, y: y.sum(), lambda x, y: ((net(y) - x) ** 2).sum(), X, X)
+    for scale in (1.0, 1.0, 2.0):
+        monkeypatch.setattr(owner, "extra_repr", lambda self, scale=scale: f"{scale}")
+        found.append(identity_of_problem(made))
+    assert found[0] == found[1] != found[2]

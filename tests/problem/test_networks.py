@@ -390,6 +390,18 @@ def test_odd_losses_are_told_what_to_do(loss: Any, words: str) -> None:
         bilevel.Problem(g, lambda x, y: loss(x, y, own), torch.ones((), dtype=_F64), own)
 
 
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_a_loss_that_writes_into_its_variables_is_refused(name: str) -> None:
+    """Through .data autograd does not see it, and the state would change."""
+
+    def inner(x: Tensor, y: Any) -> Tensor:
+        (x if name == "x" else y.weight).data.clamp_(max=0.1)
+        return g(x, y)
+
+    with pytest.raises(ValueError, match=f"inner loss writes into the {name} that it is given"):
+        bilevel.Problem(g, inner, torch.ones((), dtype=_F64), nn.Linear(3, 2).double())
+
+
 def test_result_of_a_tensor_has_no_module() -> None:
     problem = bilevel.Problem(lambda x, y: y @ y, lambda x, y: (y - x) @ (y - x), ROWS[0], ROWS[1])
     with pytest.raises(ValueError, match="x0 was not a module"):

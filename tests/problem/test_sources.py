@@ -1,5 +1,7 @@
 """Every kind of data, against plain indexing."""
 
+import collections
+
 import numpy as np
 import pandas
 import pytest
@@ -210,3 +212,12 @@ def test_a_table_of_numbers_is_read_as_an_array():
     rows, labels = source.batch(torch.tensor([5, 1])).data
     assert rows.equal(torch.as_tensor(DENSE[[5, 1]]))
     assert labels.equal(torch.as_tensor(LABELS[[5, 1]]))
+
+
+def test_a_named_tuple_of_columns_gives_batches_of_its_kind():
+    kind = collections.namedtuple("kind", "rows labels")
+    source = as_source("inner_data", kind(DENSE, LABELS)).part(2, 6)
+    batch = source.batch(torch.tensor([1, 0])).data
+    assert isinstance(batch, kind)
+    assert batch.rows.equal(torch.as_tensor(DENSE[[3, 2]]))
+    assert batch.labels.equal(torch.as_tensor(LABELS[[3, 2]]))

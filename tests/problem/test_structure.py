@@ -1,9 +1,16 @@
 """The user's structures and the flat vector, there and back."""
 
+from typing import Any, NamedTuple
+
 import pytest
 import torch
 
 from bilevel.problem.structure import Structure
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
 
 
 def numbers(*shape, start=0.0, dtype=torch.float64):
@@ -157,3 +164,12 @@ def test_a_point_may_be_given_flat(name):
 def test_a_flat_point_of_another_type_raises():
     with pytest.raises(ValueError, match=r"x has dtype torch\.float32 but x0 has torch\.float64"):
         Structure("x0", STRUCTURES["dict"]).point(numbers(6, dtype=torch.float32))
+
+
+def test_named_tuples_keep_their_names():
+    example = Pair(numbers(2), [numbers(1), Pair(numbers(3), numbers(1))])
+    structure = Structure("x0", example)
+    again = structure.unflatten(structure.flatten(example))
+    assert isinstance(again, Pair)
+    assert isinstance(again.right[1], Pair)
+    assert again.right[1].left.equal(example.right[1].left)

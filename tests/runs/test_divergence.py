@@ -208,3 +208,19 @@ def test_an_inner_loss_without_a_minimum_is_told(method: Algorithm) -> None:
     result = bilevel.minimize(problem, method, steps=5)
     assert result.status == "diverged"
     assert "the inner loss may have no minimum in y" in result.message
+
+
+def test_growth_in_a_few_steps_has_a_word_at_least() -> None:
+    """Too few to call it divergence, whose usual norms are those of ten steps."""
+    method = AIDBiO(inner_steps=5, inner_lr=0.25, cg_steps=2, outer_lr=100.0)
+    problem = bilevel.Problem(
+        lambda x, y: (y - 1).square().sum(),
+        lambda x, y: (y - x).square().sum(),
+        torch.zeros(2).double(),
+        torch.zeros(2).double(),
+    )
+    result = bilevel.minimize(problem, method, steps=4)
+    assert result.status == "step_limit"
+    assert "The norm was 2.83 in the first step, and the outer loss has risen" in result.message
+    calm = bilevel.minimize(problem, replace(method, outer_lr=0.1), steps=4)
+    assert "has risen" not in calm.message

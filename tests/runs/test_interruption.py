@@ -149,9 +149,9 @@ def test_an_interrupted_experiment_goes_on_as_if_nothing_had_been(tmp_path: Path
         run_experiment(experiment, tmp_path / "broken", "command", advance)
     assert stopped.value.exit_code == 143
     log = RunLog(tmp_path / "broken/runs/stoc/seed-0")
-    begin = log.begin()
-    assert begin.state is not None
-    assert begin.state.step > log.lines()[-1]["step"]
+    checkpoint = Store(log.checkpoints).load()
+    assert checkpoint is not None
+    assert checkpoint["past"]["state"]["step"] > log.lines()[-1]["step"]
     broken = run_experiment(experiment, tmp_path / "broken", "command")
     for contestant in experiment.algorithms:
         logs = [run.log(contestant.label, 0) for run in (whole, broken)]

@@ -254,3 +254,9 @@ def test_zeros_for_what_no_loss_uses_are_told() -> None:
     x, y = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
     with pytest.warns(RuntimeWarning, match="backward adds zeros"):
         bilevel.backward(lambda: (y**2).sum(), lambda: ((y - x.detach()) ** 2).sum(), [x], [y])
+
+
+def test_a_y_that_is_no_minimum_is_told() -> None:
+    x, y = torch.ones(1, requires_grad=True), torch.full((1,), 0.1, requires_grad=True)
+    with pytest.warns(RuntimeWarning, match="negative curvature of inner_loss at y"):
+        bilevel.backward(lambda: (y**2).sum(), lambda: (y**4 - x * y**2).sum(), [x], [y])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 import bilevel
 from bilevel import updates
 from bilevel.algorithms import BSA, HOAG, AIDBiO, ITDBiO, StocBiO
+from bilevel.runs.status import Status, describe
 
 from ..truth.quadratics import quadratic
 from ..truth.small_problems import softmax
@@ -278,6 +280,27 @@ def test_any_other_answer_does_not(no: Any) -> None:
     assert (result.status, result.state.step) == ("step_limit", 5)
 
 
+async def later(progress: bilevel.Progress) -> bool:
+    return False
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'later' was never awaited")
+@pytest.mark.parametrize(
+    "callback",
+    [
+        later,
+        lambda progress: (i for i in range(3)),
+        lambda progress: torch.tensor([True, False]),
+        lambda progress: np.ones(2),
+    ],
+    ids=["async", "generator", "tensor", "array"],
+)
+def test_an_answer_that_is_neither_is_refused(callback: Any) -> None:
+    """The first two would be true, and end the run after a step."""
+    with pytest.raises(TypeError, match="a callback must return True, False or None, got"):
+        bilevel.minimize(one(5.0), AIDBiO(), callbacks=[callback])
+
+
 def test_a_metric_or_callback_that_works_in_place_moves_nothing() -> None:
     def scribble(x: Tensor, y: Tensor) -> float:
         x.fill_(7.0)
@@ -335,3 +358,14 @@ def test_a_series_that_is_too_short_is_not_convergence(tol: float) -> None:
         )
         assert accurate.value.norm() <= 1.2 * tol
     assert min(record.hypergradient_norm for record in result.history) < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("status", "told"), [(Status.CONVERGED, False), (Status.STEP_LIMIT, True)], ids=str
+)
+def test_a_verified_end_does_not_doubt_the_line_searches_before_it(
+    status: Status, told: bool
+) -> None:
+    result = bilevel.minimize(quadratic().problem(), AIDBiO(), steps=1)
+    stalled = [replace(record, report={"inner_status": "stalled"}) for record in result.history]
+    assert ("found no lower point" in describe(status, stalled, 1, 1e-3)) is told

@@ -6,6 +6,7 @@ The clock of these tests shows one second more each time that it is looked at.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,14 @@ def test_a_slow_first_step_is_broken_off_between_two_calls(seconds: float) -> No
         "The time was up after 0 steps; the hypergradient's norm is not known yet. "
         "Step 1 was broken off: it takes longer than what was left of the time. Allow more seconds"
     )
+
+
+def test_advice_on_long_steps_is_for_long_steps() -> None:
+    problem, method = noisy_sum(20).problem(), StocBiO(batch=4)
+    unbroken = bilevel.minimize(problem, method, steps=40, seconds=1e9, clock=ticking())
+    enough = unbroken.history[-1].seconds + 2
+    message = bilevel.minimize(problem, method, seconds=enough, clock=ticking()).message
+    assert message.endswith("Step 41 was broken off.")
 
 
 def test_gradient_steps_that_are_taken_in_one_go_are_broken_off() -> None:
@@ -199,7 +208,11 @@ def test_all_processes_break_off_at_the_same_call() -> None:
 
 @pytest.mark.parametrize(
     ("clock", "message"),
-    [(lambda unit: 0.0, "without arguments"), (lambda: "noon", "as a number, got 'noon'")],
+    [
+        (lambda unit: 0.0, "without arguments"),
+        (lambda: "noon", "as a number, got 'noon'"),
+        (lambda: math.nan, "as a number, got nan"),  # no limit would ever be reached
+    ],
 )
 def test_a_clock_that_tells_no_seconds_is_refused_before_any_work(
     clock: Callable[..., Any], message: str
@@ -208,12 +221,19 @@ def test_a_clock_that_tells_no_seconds_is_refused_before_any_work(
         bilevel.minimize(quadratic().problem(), AIDBiO(), clock=clock)
 
 
+def test_a_clock_that_is_set_back_gives_no_time_back() -> None:
+    ticks = itertools.count(step=-1.0)
+    result = bilevel.minimize(noisy_sum(20).problem(), GOOD, steps=3, clock=lambda: next(ticks))
+    assert [record.seconds for record in result.history] == [0.0, 0.0, 0.0]
+
+
 def test_a_first_step_that_is_broken_off_on_a_network_says_that_g_is_not_convex() -> None:
-    # A tenth of the time is left for that look.
-    result = bilevel.minimize(small_network(), AIDBiO(), seconds=120, clock=ticking())
-    assert result.state.step == 0
-    assert "not strongly convex in y" in result.message
-    assert "ITDBiO(inner=bilevel.inner.Steps(" in result.message
+    for seconds in (120, 80):  # a tenth of the time is left for that look
+        result = bilevel.minimize(small_network(), AIDBiO(), seconds=seconds, clock=ticking())
+        assert result.state.step == 0
+        assert "not strongly convex in y" in result.message
+        assert "ITDBiO(inner=bilevel.inner.Steps(" in result.message
+        assert "bound its solves" not in result.message
 
 
 def test_a_convex_inner_loss_is_not_said_to_curve_down() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bilevel.Res
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true"}
     first = forked.begin(forked.ROOT, "-c", SUICIDE, str(folder), **quiet).end()
     assert first.code == -signal.SIGKILL, first.err
+    time.sleep(1.1)  # TensorBoard reads files in the order of the seconds in their names
     return folder, tracked(folder)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
-from bilevel.arguments import Schedule, at, instance, positive
+from bilevel.arguments import Positive, Schedule, at
 from bilevel.errors import quoted
 from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
@@ -73,7 +73,7 @@ class AIDBiO(DoubleLoop):
     inner: InnerSolver | None = None
     solver: LinearSolver | None = None
     preconditioner: Preconditioner | None = None
-    accuracy: float = 0.1
+    accuracy: Positive = 0.1
 
     steady = True
 
@@ -98,9 +98,7 @@ class AIDBiO(DoubleLoop):
         return NewtonCG(tol=1e-30, drop=0.1, preconditioner=self.preconditioner or if_known)
 
     def _implicit(self) -> Differentiation:
-        positive("accuracy", self.accuracy)
         if self.solver is not None:
-            instance("solver", self.solver, LinearSolver, "bilevel.linear.CG(steps=20)")
             # A cg_tol of 0 is the default: it cannot be told from one that was given.
             for name, value in (("cg_steps", self.cg_steps), ("cg_tol", self.cg_tol or None)):
                 if value is not None:

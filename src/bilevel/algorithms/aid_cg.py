@@ -33,6 +33,13 @@ class AIDCG(DoubleLoop):
         cg_tol: stop CG before N steps at this relative residual; 0 takes all of them.
         preconditioner: for CG, as in `bilevel.linear.CG`.
         inner: any solver of `bilevel.inner`, in place of `inner_steps` and `inner_lr`.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> algorithm = bilevel.algorithms.AIDCG(inner_steps=20, inner_lr=0.25, outer_lr=0.1)
+        >>> bilevel.minimize(halves(), algorithm, steps=50).x
+        tensor([0.5000, 0.5000])
     """
 
     inner_steps: int | Schedule = 10

@@ -30,6 +30,13 @@ class AIDFP(DoubleLoop):
         fixed_point_lr: the step of the fixed-point iteration; None is `inner_lr`, as in
             the paper by Grazzi et al., where one map serves both loops.
         inner: any solver of `bilevel.inner`, in place of `inner_steps` and `inner_lr`.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> algorithm = bilevel.algorithms.AIDFP(inner_steps=20, inner_lr=0.25, outer_lr=0.1)
+        >>> bilevel.minimize(halves(), algorithm, steps=50).x
+        tensor([0.5000, 0.5000])
     """
 
     inner_steps: int | Schedule = 10

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from bilevel.algorithms.contract import Solve
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.tried_steps import SLACK, Evaluation, TriedSteps
-from bilevel.arguments import fraction, positive
+from bilevel.arguments import Fraction
 from bilevel.hypergradients.base import Stand
 from bilevel.numerics.vectors import dot, norm
 from bilevel.oracles.points import Oracle
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.newton_cg import NewtonCG
 from bilevel.solvers.linear.base import LinearStatus
-from bilevel.solvers.linear.cg import CG, Preconditioner
+from bilevel.solvers.linear.cg import Preconditioner
 from bilevel.solvers.linear.curvature import Curvature
 from bilevel.solvers.linear.inner_hessian import InnerHessian
 from bilevel.solvers.linear.settled_cg import SettledCG
@@ -51,13 +51,8 @@ class AIDQN(TriedSteps):
         tensor([0.5000, 0.5000])
     """
 
-    drop: float = 0.01
+    drop: Fraction = 0.01
     preconditioner: Preconditioner | None = None
-
-    def __post_init__(self) -> None:
-        fraction("drop", self.drop)
-        positive("first", self.first)
-        CG(preconditioner=self.preconditioner)  # which checks it
 
     def evaluate(
         self, oracle: Oracle, stand: Stand, wanted: float | None, streams: Streams

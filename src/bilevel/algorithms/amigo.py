@@ -10,7 +10,7 @@ from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.aid import AID
 from bilevel.problem.sampling import BatchSizes
-from bilevel.solvers.inner.sgd import SGD
+from bilevel.solvers.inner.gradient_descent import SGD
 from bilevel.solvers.linear import sgd as linear_sgd
 from bilevel.solvers.updates.descent import Descent
 

@@ -114,8 +114,9 @@ class AnchoredAID(Algorithm):
         return at.judge(known, here, ended, promised), report
 
     def _on_all_rows(self, state: State, h: Tensor) -> tuple[State, Report]:
-        after = without_look(state, share=1.0, wide=1.0)
-        return replace(after, step=state.step + 1), Report(h, norm(h), noisy=True)
+        began = state.step + 1
+        after = without_look(state, share=1.0, wide=1.0, began=float(began))
+        return replace(after, step=began), Report(h, norm(h), noisy=True)
 
     def price(self, k: int) -> Cost:
         return Cost(None, None, None, None)

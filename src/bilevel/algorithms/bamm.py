@@ -8,7 +8,7 @@ from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions
 from bilevel.algorithms.triple import TripleLoop
-from bilevel.arguments import Schedule, at, positive
+from bilevel.arguments import Count, Positive, Schedule, at, positive
 from bilevel.oracles.differences import outer_products
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import OUTER, TRIPLE
@@ -55,15 +55,11 @@ class BAMM(TripleLoop):
         True
     """
 
-    share: float | Schedule = decaying(0.1, 0.25)
-    batch: int | None = None
+    share: Positive | Schedule = decaying(0.1, 0.25)
+    batch: Count | None = None
 
     asks = TRIPLE + OUTER + OUTER
     own = decaying(0.05, 0.25)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive("share", at(self.share, 0))
 
     def directions(self, oracle: Oracle, state: State, streams: Streams) -> Directions:
         x, y, v = state.x, state.y, state.points["v"]

@@ -11,7 +11,7 @@ from torch import Tensor
 from bilevel.algorithms.contract import Algorithm, State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.arguments import Schedule, at, positive, steps_at
+from bilevel.arguments import Positive, Schedule, at, positive, steps_at
 from bilevel.numerics.vectors import dot
 from bilevel.oracles.plans import Descend, Step, do
 from bilevel.oracles.points import Oracle
@@ -58,16 +58,10 @@ class BOME(SingleLoop):
 
     inner_steps: int | Schedule = 10
     inner_lr: float | Schedule = 0.1
-    rate: float = 0.5
-    follow_lr: float | Schedule | None = None
+    rate: Positive = 0.5
+    follow_lr: Positive | Schedule | None = None
 
     others = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive("rate", self.rate)
-        if self.follow_lr is not None:
-            positive("follow_lr", at(self.follow_lr, 0))
 
     def updates(self) -> Mapping[str, Update]:
         follow = self.inner_lr if self.follow_lr is None else self.follow_lr

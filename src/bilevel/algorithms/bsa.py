@@ -38,6 +38,14 @@ class BSA(Truncated):
         neumann_lr: η, at most 1/L (1/L in their paper).
         batch: one size for all roles, or sizes by role; single samples by default.
         outer_lr: a schedule; by default 0.1/√(k+1), the order of their Theorem 3.2.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import means
+        >>> faster = bilevel.schedules.decaying(0.5, power=1.0)
+        >>> algorithm = bilevel.algorithms.BSA(neumann_terms=5, neumann_lr=0.5, outer_lr=faster)
+        >>> bool(bilevel.minimize(means(), algorithm, steps=100).x.norm() < 0.5)
+        True
     """
 
     inner_steps: int | Schedule = increasing(1.0, power=0.5)

@@ -11,7 +11,7 @@ from torch import Tensor
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.arguments import Schedule, at, non_negative, positive, steps_at
+from bilevel.arguments import NonNegative, Positive, Schedule, at, positive, steps_at
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import OUTER, Cost
 from bilevel.problem.sampling import Streams
@@ -61,17 +61,11 @@ class BVFSM(SingleLoop):
     """
 
     inner_steps: int | Schedule = 10
-    inner_lr: float | Schedule = 0.1
-    barrier: float | Schedule = 1e-3
-    ridge: float | Schedule = 1e-4
+    inner_lr: Positive | Schedule = 0.1
+    barrier: Positive | Schedule = 1e-3
+    ridge: NonNegative | Schedule = 1e-4
 
     others = "z"
-
-    def __post_init__(self) -> None:
-        positive("inner_lr", at(self.inner_lr, 0))
-        positive("barrier", at(self.barrier, 0))
-        non_negative("ridge", at(self.ridge, 0))
-        super().__post_init__()
 
     def updates(self) -> Mapping[str, Update]:
         return {"x": self.moves_x(0.1)}

@@ -13,7 +13,7 @@ from torch import Tensor
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.single_loop import Directions, SingleLoop
 from bilevel.algorithms.triple import TripleLoop, triple
-from bilevel.arguments import Schedule, at, fraction, natural, positive
+from bilevel.arguments import Count, Fraction, Natural, Positive, Schedule, at, fraction
 from bilevel.oracles.plans import Implicit, Series, do
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
@@ -126,11 +126,7 @@ class SelfCorrecting(Carried):
         momentum: η, or a schedule; of the order k^(−2/3).
     """
 
-    momentum: float | Schedule = decaying(0.5, 2 / 3)
-
-    def __post_init__(self) -> None:
-        fraction("momentum", at(self.momentum, 0))
-        super().__post_init__()
+    momentum: Fraction | Schedule = decaying(0.5, 2 / 3)
 
     def keeps(self, oracle: Oracle, k: int, streams: Streams) -> float:
         # The first step has no earlier direction to correct: a plain estimate.
@@ -152,16 +148,11 @@ class SelfCorrectingSeries(SelfCorrecting):
     """
 
     inner_lr: float | Schedule = decaying(0.1, 1 / 3)
-    neumann_terms: int = 10
-    neumann_lr: float = 0.1
-    batch: int | None = 64
+    neumann_terms: Natural = 10
+    neumann_lr: Positive = 0.1
+    batch: Count | None = 64
 
     others, carried = "", "xy"
-
-    def __post_init__(self) -> None:
-        natural("neumann_terms", self.neumann_terms)
-        positive("neumann_lr", self.neumann_lr)
-        super().__post_init__()  # after the numbers that the price is made of
 
     @abstractmethod
     def series(self, streams: Streams) -> Series:

@@ -8,7 +8,6 @@ from typing import Any
 
 from bilevel.algorithms.contract import Algorithm
 from bilevel.algorithms.double_loop import DoubleLoop, Parts
-from bilevel.arguments import instance
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation
 from bilevel.solvers.inner.base import InnerSolver
@@ -44,12 +43,6 @@ class Composed(DoubleLoop):
     hypergradient: Differentiation = field(default_factory=AID)
 
     steady = True
-
-    def __post_init__(self) -> None:
-        instance(
-            "hypergradient", self.hypergradient, Differentiation, "bilevel.hypergradients.SAMA()"
-        )
-        super().__post_init__()
 
     def sized(self, sizes: Mapping[str, Any]) -> Algorithm | None:
         return None  # its numbers are in its parts

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
+from bilevel.arguments import Checked
 from bilevel.errors import UserError
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.points import Oracle
@@ -34,6 +35,14 @@ class State:
         measured: numbers that the method has measured, by name.
         buffers: of modules among the variables, such as the statistics of batch normalisation; the
             run keeps them, no method sees them.
+
+    Example:
+        >>> import io, torch, bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> torch.save(bilevel.minimize(halves(), steps=2).state, file := io.BytesIO())
+        >>> state = torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+        >>> bilevel.minimize(halves(), steps=20, state=state).x
+        tensor([0.5000, 0.5000])
     """
 
     step: int
@@ -125,8 +134,20 @@ class Report:
     stuck: bool = False
 
 
-class Algorithm(ABC):
-    """A way to minimise Φ. Frozen data: what changes from step to step is in the State."""
+class Algorithm(Checked, ABC):
+    """A way to minimise Φ. Frozen data: what changes from step to step is in the State.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> views = bilevel.oracles.Views(problem := halves())
+        >>> algorithm = bilevel.algorithms.HOAG(tolerance=0.1)
+        >>> state = algorithm.init(views.oracle, problem.x0, problem.y0)
+        >>> for k in range(60):  # what `minimize` does, without its care
+        ...     state, report = algorithm.step(views.at(k), state)
+        >>> state.x
+        tensor([0.5000, 0.5000])
+    """
 
     # Whether x only moves to where Φ was found lower: then a steep place is no divergence.
     descends: ClassVar[bool] = False

@@ -13,7 +13,7 @@ from torch import Tensor
 from bilevel.algorithms.contract import Algorithm, Report, Solve, State, with_sizes
 from bilevel.algorithms.implicit_steps import InnerSteps, are_plain, stretch
 from bilevel.algorithms.parts import Parts as Parts
-from bilevel.arguments import Schedule, instance
+from bilevel.arguments import Flag, Positive, Schedule
 from bilevel.hypergradients.base import Estimate, Stand
 from bilevel.hypergradients.parts import estimate_in_parts
 from bilevel.numerics.large_pages import copy_of
@@ -38,17 +38,27 @@ class DoubleLoop(Algorithm):
         outer_lr: β, or a schedule k -> β_k: short for `outer=bilevel.updates.Descent(β)`.
         outer: how x moves: one of `bilevel.updates`. With neither, the method finds its own steps.
         warm_start: start y, and v where the method says so, from the last outer step's.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> class Mine(bilevel.algorithms.DoubleLoop):
+        ...     def parts(self, k):
+        ...         newton, dense = bilevel.inner.NewtonCG(1e-8), bilevel.linear.Dense()
+        ...         return bilevel.algorithms.Parts(newton, bilevel.AID(dense), self.moves_x())
+        >>> bilevel.minimize(halves(), Mine(outer_lr=0.1), steps=50).x
+        tensor([0.5000, 0.5000])
     """
 
-    outer_lr: float | Schedule | None = None
+    outer_lr: Positive | Schedule | None = None
     outer: Update | None = None
-    warm_start: bool = True
+    warm_start: Flag = True
 
     # Whether `parts` depends on k by schedules alone: then, without any, it is asked only once.
     steady: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        instance("warm_start", self.warm_start, bool, "True or False")
+        super().__post_init__()
         self.at(0)  # which checks every argument
 
     @abstractmethod

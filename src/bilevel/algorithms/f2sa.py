@@ -8,7 +8,7 @@ from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
 from bilevel.arguments import Schedule, at
 from bilevel.hypergradients.value_function import ValueFunction
-from bilevel.solvers.inner.sgd import SGD
+from bilevel.solvers.inner.gradient_descent import SGD
 from bilevel.solvers.updates.descent import Descent
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from bilevel.algorithms.carried import Evaluate, Points, SelfCorrecting
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
-from bilevel.arguments import Schedule, positive
+from bilevel.arguments import Count, Positive, Schedule
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import OUTER, Price
 from bilevel.problem.sampling import Streams
@@ -60,16 +60,12 @@ class F3SA(SelfCorrecting):
         tensor([0.5000, 0.5000])
     """
 
-    multiplier: float = 10.0
+    multiplier: Positive = 10.0
     inner_lr: float | Schedule = decaying(0.1, 1 / 3)
-    batch: int | None = 64
+    batch: Count | None = 64
 
     others, carried = "p", "xyp"
     asks = OUTER + Price(gc_g=4)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive("multiplier", self.multiplier)
 
     def updates(self) -> Mapping[str, Update]:
         inner = Descent(self.inner_lr)

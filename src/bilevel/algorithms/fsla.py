@@ -11,7 +11,7 @@ from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions
 from bilevel.algorithms.triple import TripleLoop
-from bilevel.arguments import Schedule
+from bilevel.arguments import Fraction, Schedule
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import CROSS, OUTER, TRIPLE, Cost, Price
 from bilevel.problem.sampling import Streams
@@ -50,7 +50,7 @@ class FSLA(TripleLoop, SelfCorrecting):
     """
 
     inner_lr: float | Schedule = decaying(0.1, 0.5)
-    momentum: float | Schedule = decaying(0.5, 0.5)
+    momentum: Fraction | Schedule = decaying(0.5, 0.5)
 
     own = decaying(0.1, 0.5)
     carried = "x"

@@ -10,14 +10,14 @@ import torch
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.arguments import Schedule, at, positive, steps_at
+from bilevel.arguments import Positive, Schedule, steps_at
 from bilevel.oracles.plans import Retrace, Step, Sweep, Trace, do
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import OUTER, Cost
 from bilevel.problem.sampling import Streams
-from bilevel.solvers.updates.ball import Ball
 from bilevel.solvers.updates.base import Update
 from bilevel.solvers.updates.descent import Descent
+from bilevel.solvers.updates.projected import Ball
 
 
 @register(
@@ -61,16 +61,11 @@ class IAPTT(SingleLoop):
     """
 
     inner_steps: int | Schedule = 20
-    inner_lr: float = 0.1
-    start_lr: float | Schedule = 0.1
+    inner_lr: Positive = 0.1
+    start_lr: Positive | Schedule = 0.1
     radius: float = 1e3
 
     others = "z"
-
-    def __post_init__(self) -> None:
-        positive("inner_lr", self.inner_lr)
-        positive("start_lr", at(self.start_lr, 0))
-        super().__post_init__()
 
     def updates(self) -> Mapping[str, Update]:
         return {"z": Ball(Descent(self.start_lr), self.radius), "x": self.moves_x(0.1)}

@@ -39,7 +39,7 @@ from bilevel.oracles.prices import CROSS, GRADIENT, HVP, OUTER
 from bilevel.oracles.stretches import Stretch
 from bilevel.problem.ahead import Ahead, Array
 from bilevel.solvers.inner.base import InnerStatus
-from bilevel.solvers.inner.sgd import SGD
+from bilevel.solvers.inner.gradient_descent import SGD
 from bilevel.solvers.linear.base import LinearStatus
 from bilevel.solvers.linear.random_truncation import RandomTruncation
 from bilevel.solvers.linear.sampled_neumann import SampledNeumann

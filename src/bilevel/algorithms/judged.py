@@ -14,8 +14,8 @@ Any method of the other two frames runs like this if it is given no number, as `
 
 A method takes measured sizes in fields of these names, as far as it has them:
 `inner_lr`, `neumann_lr`, `fixed_point_lr` (a part of 1/L), `inner_steps`, `neumann_terms` (as many
-as leave a tenth), `batch`, `multiplier` (λ of value functions), `nu` (1/λ), `mixed_lr`, `share`,
-`start_lr` (a tenth of 1/L of f: how far f may lead y away from the inner solution) and `outer`,
+as leave a fifth), `batch`, `multiplier` (λ of value functions), `nu` (1/λ), `mixed_lr`, `share`,
+`start_lr` (a fifth of 1/L of f: how far f may lead y away from the inner solution) and `outer`,
 how x moves. Others keep their defaults. A method that needs more overrides `sized`.
 """
 
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, State
 from bilevel.algorithms.tried_steps import Course, Evaluation, TriedSteps, pairs_of, quasi_newton
+from bilevel.arguments import Positive
 from bilevel.hypergradients.base import Stand
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.points import Oracle
@@ -42,16 +43,17 @@ from bilevel.solvers.updates.quasi_newton import QuasiNewton
 _LEAST, _BLOCKS = 256, 64  # rows of the first batches, or the 64th part of all
 _GROWTH = 4  # of the batches
 _MANY = 0.5  # of the rows: a batch of more than this share is all of them
-_CALLS, _STEPS = 16, 16  # a chapter has at least this many calls, and at most this many steps
+_CALLS, _STEPS = 12, 16  # a chapter has at least this many calls, and at most this many steps
 _WORTH = 8.0  # passes over the rows that it costs, within these bounds
-_WAY = 1.4  # the sum of the rates of its steps: more than 1, as y and v lag behind x
-_LOOKS = 4  # times that the curvature is measured on the way
+_WAY = 1.6  # the sum of the rates of its steps: more than 1, as y and v lag behind x
+_LOOKS = 2  # times that the curvature is measured on the way
 _FAR = 4.0  # times the model's way: more, and the steps have run away
 _SIGNAL = 0.1  # the part of the model's slope that a way must have
-_LEFT, _LEAST_LEFT = 0.1, 1e-4  # what inner steps and series leave of their error
+_LEFT, _LEAST_LEFT = 0.2, 1e-4  # what inner steps and series leave of their error
+_DROP = 0.3  # of its error that a solve for Φ leaves, until Φ is known well enough
 _TERMS = 64  # the most inner steps and terms
 _CHANCE = 4  # times fewer, where one random term stands for all: they are its noise
-_PRICE = 40  # the most calls of a step, by fewer steps and terms: a trial costs about ten
+_PRICE = 12  # the most calls of a step, by fewer steps and terms: a trial costs about ten
 _ROOM = 1024  # numbers of steps that a chapter may use for its random rows
 _MORE = 4.0  # times as many steps, where noise is not from the rows, or y and v have lagged behind
 _OUTER = ("mixed_lr", "share", "start_lr")  # of f
@@ -69,7 +71,7 @@ class Judged(TriedSteps):
     """
 
     method: Algorithm
-    first: float = 0.1
+    first: Positive = 0.1
 
     def here(self, oracle: Oracle, state: State, streams: Streams) -> Evaluation:
         if "h" not in state.points:
@@ -83,7 +85,7 @@ class Judged(TriedSteps):
     def evaluate(
         self, oracle: Oracle, stand: Stand, wanted: float | None, streams: Streams
     ) -> Evaluation:
-        return quasi_newton(drop=0.1).evaluate(oracle, stand, wanted, streams)
+        return quasi_newton(drop=_DROP).evaluate(oracle, stand, wanted, streams)
 
     def course(
         self, oracle: Oracle, here: Evaluation, state: State, model: Course, sizes: dict[str, float]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.triple import TripleLoop
-from bilevel.arguments import Schedule, at, share
+from bilevel.arguments import Schedule, Share
 from bilevel.kernels.array_code import Draws, batch, inner, minus, moved, number, outer, own, pull
 from bilevel.oracles.points import Oracle
 from bilevel.schedules import Values, decaying
@@ -70,15 +70,11 @@ class MASOBA(TripleLoop):
     """
 
     inner_lr: float | Schedule = decaying(0.1, 0.5)
-    average: float | Schedule = decaying(0.9, 0.5)
+    average: Share | Schedule = decaying(0.9, 0.5)
 
     text = staticmethod(_directions)
     own = decaying(0.1, 0.5)
     points = Four
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        share("average", at(self.average, 0))
 
     def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
         return {**super().start(oracle, x0, y0), "h": torch.zeros_like(x0)}

@@ -9,7 +9,7 @@ from typing import Any
 from bilevel.algorithms.contract import Algorithm
 from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
-from bilevel.arguments import Schedule, at
+from bilevel.arguments import Flag, Schedule, at
 from bilevel.hypergradients.itd import ITD
 from bilevel.hypergradients.starts import LearnedStart
 from bilevel.solvers.inner.gradient_descent import GradientDescent
@@ -53,7 +53,7 @@ class MAML(DoubleLoop):
 
     inner_steps: int | Schedule = 5
     inner_lr: float | Measured = 0.1
-    warm_start: bool = False
+    warm_start: Flag = False
 
     steady = True
 

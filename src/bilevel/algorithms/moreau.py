@@ -11,7 +11,7 @@ from torch import Tensor
 from bilevel.algorithms.contract import Algorithm, State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.arguments import Schedule, at, positive
+from bilevel.arguments import Count, Positive, Schedule, at, positive
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import OUTER, Price
 from bilevel.problem.sampling import Streams
@@ -56,9 +56,9 @@ class MEHA(SingleLoop):
     """
 
     multiplier: float | Schedule = 10.0
-    proximity: float = 10.0
+    proximity: Positive = 10.0
     inner_lr: float | Schedule = 0.1
-    batch: int | None = None
+    batch: Count | None = None
 
     others = "z"
     asks = OUTER + Price(gc_g=4)
@@ -66,7 +66,6 @@ class MEHA(SingleLoop):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._c(0)
-        positive("proximity", self.proximity)
 
     def updates(self) -> Mapping[str, Update]:
         return {"y": Descent(self.inner_lr), "x": self.moves_x(lambda k: 0.1 / self._c(k))}

@@ -10,7 +10,7 @@ import torch
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.arguments import positive_integer
+from bilevel.arguments import Count
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import CROSS, GRADIENT, OUTER, Cost
 from bilevel.problem.sampling import Streams
@@ -47,13 +47,9 @@ class NBO(SingleLoop):
         tensor([0.5000, 0.5000])
     """
 
-    cg_steps: int = 10
+    cg_steps: Count = 10
 
     others = ""
-
-    def __post_init__(self) -> None:
-        positive_integer("cg_steps", self.cg_steps)
-        super().__post_init__()
 
     def updates(self) -> Mapping[str, Update]:
         return {"x": self.moves_x(0.1)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bilevel.arguments import instance
+from bilevel.arguments import Checked
 from bilevel.hypergradients.base import Differentiation
 from bilevel.hypergradients.starts import GivenStart, Start
 from bilevel.solvers.inner.base import InnerSolver
@@ -12,7 +12,7 @@ from bilevel.solvers.updates.base import Update
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Checked):
     """How y, its derivative and x are found.
 
     Args:
@@ -21,6 +21,12 @@ class Parts:
         outer: how x moves.
         start: where the inner steps start.
         warm_v: whether the linear solve starts from the last v.
+
+    Example:
+        >>> import bilevel
+        >>> inner, outer = bilevel.inner.SGD(10, lr=0.1, batch=8), bilevel.updates.Adam(0.1)
+        >>> bilevel.algorithms.Parts(inner, bilevel.AID(), outer).noisy
+        True
     """
 
     inner: InnerSolver
@@ -30,8 +36,7 @@ class Parts:
     warm_v: bool = False
 
     def __post_init__(self) -> None:
-        instance("inner", self.inner, InnerSolver, "bilevel.inner.LBFGS(tol=1e-6)")
-        instance("outer", self.outer, Update, "bilevel.updates.Adam(0.01)")
+        super().__post_init__()
         self.hypergradient.check(self.inner)
 
     @property

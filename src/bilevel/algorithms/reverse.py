@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bilevel.algorithms.double_loop import DoubleLoop, Parts
 from bilevel.algorithms.registry import register
-from bilevel.arguments import Schedule, at
+from bilevel.arguments import Flag, Schedule, at
 from bilevel.hypergradients.itd import ITD
 from bilevel.solvers.inner.gradient_descent import GradientDescent
 
@@ -28,13 +28,20 @@ class Reverse(DoubleLoop):
             AISTATS 2019).
         checkpoint: n stores only every n-th iterate; see `bilevel.ITD`.
         warm_start: False here, as in the paper by Franceschi et al.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> algorithm = bilevel.algorithms.Reverse(inner_steps=20, inner_lr=0.25, outer_lr=0.1)
+        >>> bilevel.minimize(halves(), algorithm, steps=50).x
+        tensor([0.5000, 0.5000])
     """
 
     inner_steps: int | Schedule = 10
     inner_lr: float = 0.1
     truncate: int | None = None
     checkpoint: int | None = None
-    warm_start: bool = False
+    warm_start: Flag = False
 
     steady = True
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bilevel.algorithms.single_loop import SingleLoop
-from bilevel.arguments import optional, positive
+from bilevel.arguments import Positive
 from bilevel.oracles.points import Oracle
 from bilevel.solvers.measured import Measured
 
@@ -21,11 +21,7 @@ class SelfTuning(SingleLoop):
             None measures L, the largest curvature of g at the start. a begins at 1.
     """
 
-    first: float | None = None
-
-    def __post_init__(self) -> None:
-        optional(positive, "first", self.first)
-        super().__post_init__()
+    first: Positive | None = None
 
     def start(self, oracle: Oracle, x0: Tensor, y0: Tensor) -> dict[str, Tensor]:
         rate = Measured().at(oracle, x0, y0, oracle.streams(0)) if self.first is None else None

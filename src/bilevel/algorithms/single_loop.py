@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, Report, State, Write, with_sizes
 from bilevel.algorithms.stretched import ahead, by_steps, in_array_code, taken
-from bilevel.arguments import Schedule, optional, positive_integer
+from bilevel.arguments import Count, Positive, Schedule
 from bilevel.kernels.array_code import Draws, Function, Triple
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import TRIPLE, Cost, Price
@@ -67,13 +67,13 @@ class SingleLoop(Algorithm):
         batch: the rows that each quantity is taken on; None is all rows.
     """
 
-    outer_lr: float | Schedule | None = None
+    outer_lr: Positive | Schedule | None = None
     outer: Update | None = None
-    batch: int | None = None
+    batch: Count | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.updates(), self.price(0)  # which check the arguments
-        optional(positive_integer, "batch", self.batch)
 
     @abstractmethod
     def updates(self) -> Mapping[str, Update]:

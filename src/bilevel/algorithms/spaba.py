@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bilevel.algorithms.carried import Refreshed
 from bilevel.algorithms.registry import register
-from bilevel.arguments import optional, share
+from bilevel.arguments import Share
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
@@ -45,11 +45,7 @@ class SPABA(Refreshed):
         True
     """
 
-    probability: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        optional(share, "probability", self.probability)
+    probability: Share | None = None
 
     def is_fresh(self, oracle: Oracle, k: int, streams: Streams) -> bool:
         # The first step has nothing to correct. The coin comes from the step's own stream: a

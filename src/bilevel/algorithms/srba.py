@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from bilevel.algorithms.carried import Refreshed
 from bilevel.algorithms.registry import register
-from bilevel.arguments import optional, positive_integer
+from bilevel.arguments import Count
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
-from bilevel.solvers.updates.ball import Ball
 from bilevel.solvers.updates.base import Update
+from bilevel.solvers.updates.projected import Ball
 
 
 @register(
@@ -49,12 +49,8 @@ class SRBA(Refreshed):
         True
     """
 
-    period: int | None = None
+    period: Count | None = None
     radius: float | None = None
-
-    def __post_init__(self) -> None:
-        optional(positive_integer, "period", self.period)
-        super().__post_init__()
 
     def updates(self) -> Mapping[str, Update]:
         free = super().updates()

@@ -13,7 +13,7 @@ from bilevel.hypergradients.aid import AID
 from bilevel.problem.sampling import AtMost, BatchSizes
 from bilevel.schedules import values
 from bilevel.solvers.inner.base import InnerSolver
-from bilevel.solvers.inner.sgd import SGD
+from bilevel.solvers.inner.gradient_descent import SGD
 from bilevel.solvers.linear.sampled_neumann import SampledNeumann
 from bilevel.solvers.measured import Measured
 from bilevel.solvers.updates.adagrad import AdaGrad

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bilevel.algorithms.carried import SelfCorrectingSeries
 from bilevel.algorithms.registry import register
-from bilevel.arguments import positive_integer
+from bilevel.arguments import Count
 from bilevel.oracles.plans import Series
 from bilevel.oracles.prices import CROSS, GRADIENT, OUTER, Cost
 from bilevel.problem.sampling import Streams
@@ -55,9 +55,7 @@ class SUSTAIN(SelfCorrectingSeries):
         True
     """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive_integer("neumann_terms", self.neumann_terms)  # one of none cannot be drawn
+    neumann_terms: Count = 10  # one of none cannot be drawn
 
     @property
     def samples(self) -> bool:

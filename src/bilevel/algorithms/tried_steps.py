@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, Report, Solve, State
 from bilevel.algorithms.registry import named
+from bilevel.arguments import Positive
 from bilevel.hypergradients.base import Stand
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.points import Oracle
@@ -87,7 +88,7 @@ class TriedSteps(Algorithm):
         first: the largest entry of the first step, in units of max(1, max |x0|); later steps grow.
     """
 
-    first: float = 1e-3
+    first: Positive = 1e-3
 
     descends = True
 
@@ -161,7 +162,7 @@ class TriedSteps(Algorithm):
         largest = float(d.abs().max())
         if len(pairs["s"]):
             # The first length was a guess: the second may be far longer.
-            grow = _GROW if state.step > 1 else 100 * _GROW
+            grow = _GROW if state.step > 1 + sizes.get("began", 0) else 100 * _GROW
             return Course(d, slope, min(1.0, grow * sizes.get("longest", largest) / largest))
         fresh = sizes.get("fresh", self.first * max(1.0, float(here.x.abs().max())))
         t = min(fresh / largest, float(torch.finfo(d.dtype).max))  # d may be next to nothing

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from bilevel.algorithms.single_loop import SingleLoop
-from bilevel.arguments import Schedule, instance
+from bilevel.arguments import Count, Schedule
 from bilevel.oracles.points import Oracle
 from bilevel.problem.sources import Rows
 from bilevel.schedules import decaying
@@ -50,13 +50,11 @@ class TripleLoop(SingleLoop):
     """
 
     inner_lr: float | Schedule = 0.1
-    batch: int | None = 64
+    batch: Count | None = 64
     inner: Update | None = None
 
     own: ClassVar[float | decaying] = 0.1  # how x moves unless told otherwise
 
     def updates(self) -> Mapping[str, Update]:
-        if self.inner is not None:
-            instance("inner", self.inner, Update, "bilevel.updates.ImplicitDescent(0.1)")
         inner = self.inner or Descent(self.inner_lr)
         return {"y": inner, "v": inner, "x": self.moves_x(self.own)}

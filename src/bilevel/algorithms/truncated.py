@@ -11,7 +11,7 @@ from bilevel.arguments import Schedule
 from bilevel.hypergradients.aid import AID
 from bilevel.problem.sampling import BatchSizes
 from bilevel.schedules import decaying
-from bilevel.solvers.inner.sgd import SGD
+from bilevel.solvers.inner.gradient_descent import SGD
 from bilevel.solvers.linear.random_truncation import RandomTruncation
 from bilevel.solvers.updates.descent import Descent
 

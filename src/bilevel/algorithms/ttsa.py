@@ -39,6 +39,15 @@ class TTSA(Truncated):
         neumann_lr: η, at most 1/L.
         batch: one size for all roles, or sizes by role; single samples by default.
         outer_lr: a schedule; by default 0.1 (k+1)^(−3/5).
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import means
+        >>> y_rate, x_rate = (bilevel.schedules.decaying(*r) for r in ((0.5, 0.4), (0.2, 0.6)))
+        >>> algorithm = bilevel.algorithms.TTSA(
+        ...     inner_lr=y_rate, neumann_terms=5, neumann_lr=0.5, outer_lr=x_rate)
+        >>> bool(bilevel.minimize(means(), algorithm, steps=100).x.norm() < 0.5)
+        True
     """
 
     inner_lr: float | Schedule = decaying(0.1, power=2 / 5)

@@ -10,7 +10,7 @@ from torch import Tensor
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions, SingleLoop
-from bilevel.arguments import Schedule, at, positive, steps_at
+from bilevel.arguments import Count, Schedule, at, positive, steps_at
 from bilevel.oracles.plans import Descend, Step, do
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import OUTER, Cost
@@ -57,7 +57,7 @@ class VPBGD(SingleLoop):
     multiplier: float | Schedule = 10.0
     inner_steps: int | Schedule = 1
     inner_lr: float | Schedule = 0.1
-    batch: int | None = 64
+    batch: Count | None = 64
 
     others = "z"
 

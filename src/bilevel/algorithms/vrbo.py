@@ -9,7 +9,7 @@ from bilevel.algorithms.carried import Carried, Evaluate, carry, implicit, remem
 from bilevel.algorithms.contract import State
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.single_loop import Directions
-from bilevel.arguments import natural, positive, positive_integer
+from bilevel.arguments import Count, Natural, Positive
 from bilevel.oracles.plans import Series
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import CROSS, GRADIENT, OUTER, Cost, Price
@@ -64,22 +64,14 @@ class VRBO(Carried):
         True
     """
 
-    inner_steps: int = 5
-    inner_lr: float = 0.1
-    neumann_terms: int = 10
-    neumann_lr: float = 0.1
-    batch: int | None = 64
-    period: int = 10
+    inner_steps: Count = 5
+    inner_lr: Positive = 0.1
+    neumann_terms: Natural = 10
+    neumann_lr: Positive = 0.1
+    batch: Count | None = 64
+    period: Count = 10
 
     others, carried = "", "xy"
-
-    def __post_init__(self) -> None:
-        positive_integer("inner_steps", self.inner_steps)
-        positive("inner_lr", self.inner_lr)
-        natural("neumann_terms", self.neumann_terms)
-        positive("neumann_lr", self.neumann_lr)
-        positive_integer("period", self.period)
-        super().__post_init__()
 
     def updates(self) -> Mapping[str, Update]:
         return {"x": self.moves_x(0.1)}  # y moves inside

@@ -25,6 +25,12 @@ class Interrupted(KeyboardInterrupt):
 
     Args:
         number: of the signal.
+
+    Example:
+        >>> import signal
+        >>> from bilevel.interruption import Interrupted
+        >>> Interrupted(signal.SIGTERM).exit_code
+        143
     """
 
     def __init__(self, number: int) -> None:
@@ -38,7 +44,16 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interruption:
-    """Whether the process was asked to stop."""
+    """Whether the process was asked to stop.
+
+    Example:
+        >>> import bilevel
+        >>> with bilevel.interruption.graceful() as interruption:
+        ...     for part in range(3):
+        ...         interruption.check()  # in long work of your own: raises after Ctrl-C
+        >>> interruption.requested, interruption.exit_code
+        (False, 0)
+    """
 
     def __init__(self) -> None:
         self.number: int | None = None
@@ -72,7 +87,14 @@ _blocks = [_NEVER]  # global, because signals belong to the process
 
 
 def current() -> Interruption:
-    """The state of the innermost `graceful` block; outside of any, one that is never requested."""
+    """The state of the innermost `graceful` block; outside of any, one that is never requested.
+
+    Example:
+        >>> import bilevel
+        >>> with bilevel.interruption.graceful() as interruption:
+        ...     bilevel.interruption.current() is interruption
+        True
+    """
     return _blocks[-1]
 
 
@@ -108,7 +130,17 @@ def graceful() -> Iterator[Interruption]:
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """Inside the block, Ctrl-C or SIGTERM raises `Interrupted` wherever the program is."""
+    """Inside the block, Ctrl-C or SIGTERM raises `Interrupted` wherever the program is.
+
+    Example:
+        >>> import os, signal, bilevel
+        >>> try:
+        ...     with bilevel.interruption.raising():
+        ...         os.kill(os.getpid(), signal.SIGTERM)
+        ... except bilevel.interruption.Interrupted as interrupted:
+        ...     print(interrupted, interrupted.exit_code)
+        SIGTERM 143
+    """
 
     def receive(number: int, frame: FrameType | None) -> None:
         raise Interrupted(number)

@@ -1,4 +1,4 @@
-"""Regular files: pipes block for ever, and some devices never end."""
+"""Regular files: pipes block forever, and some devices never end."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Store:
         if damaged:
             raise UserError(
                 f"no checkpoint in {self.folder} is whole: choose another folder, or remove its "
-                "step-*.pt files to start afresh"
+                "step-*.pt files to start again"
             )
         return None
 

@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from bilevel.arguments import instance, non_negative, optional, positive, positive_integer
+from bilevel.arguments import (
+    Count,
+    NonNegative,
+    Positive,
+)
+from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.points import Oracle
@@ -14,8 +19,7 @@ from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import InnerSolution, InnerSolver
 from bilevel.solvers.linear.base import LinearSolver
-from bilevel.solvers.linear.cg import CG, Preconditioner, if_known
-from bilevel.solvers.linear.inner_hessian import InnerHessian
+from bilevel.solvers.linear.cg import Preconditioner, if_known
 from bilevel.solvers.linear.settled_cg import SettledCG
 
 _CG_STEPS = 1000
@@ -61,21 +65,12 @@ class AccurateAID(Differentiation):
         True
     """
 
-    accuracy: float = 0.1
+    accuracy: Positive = 0.1
     solver: LinearSolver | None = None
-    rounds: int = 20
-    sensitivity: float | None = None
+    rounds: Count = 20
+    sensitivity: NonNegative | None = None
     preconditioner: Preconditioner = if_known
-    measure_every: int = 10
-
-    def __post_init__(self) -> None:
-        positive("accuracy", self.accuracy)
-        positive_integer("rounds", self.rounds)
-        positive_integer("measure_every", self.measure_every)
-        optional(non_negative, "sensitivity", self.sensitivity)
-        CG(preconditioner=self.preconditioner)  # checks it
-        if self.solver is not None:
-            instance("solver", self.solver, LinearSolver, "bilevel.linear.CG(steps=20)")
+    measure_every: Count = 10
 
     @property
     def samples(self) -> bool:
@@ -132,13 +127,8 @@ class AccurateAID(Differentiation):
         self, oracle: Oracle, x: Tensor, inner: InnerSolution, v: Tensor | None, streams: Streams
     ) -> Estimate:
         """Take the inner solution as it is."""
-        outer_x, outer_y = oracle.outer(x, inner.y).gradient()
-        hessian = InnerHessian(oracle, x, inner.y, streams)
-
         solver = self.solver or SettledCG(self.accuracy / 10, _CG_STEPS, self.preconditioner)
-        linear = solver.solve(hessian, outer_y, v)
-        h = oracle.pull(x, outer_x - hessian.cross(linear.v, None))
-        return Estimate(h, inner, linear)
+        return AID(solver).at(oracle, x, inner, v, streams)
 
 
 def _fall(before: InnerSolution, after: InnerSolution) -> float:

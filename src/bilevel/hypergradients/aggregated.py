@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import torch
 
-from bilevel.arguments import fraction, non_negative, positive
+from bilevel.arguments import Fraction, Positive, non_negative
 from bilevel.errors import quoted
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.oracles.differences import outer_products
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
-from bilevel.solvers.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
-from bilevel.solvers.linear.base import LinearSolution, LinearStatus
+from bilevel.solvers.inner.base import GradientSteps, InnerSolution, InnerSolver
+from bilevel.solvers.linear.base import LinearSolution
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Aggregated(Differentiation):
     bi-level programming beyond lower-level singleton", ICML 2020 (BDA).
     """
 
-    weight: float = 0.5
+    weight: Fraction = 0.5
     decay: float = 0.9
-    lr: float = 0.1
+    lr: Positive = 0.1
 
     takes = GradientSteps
     refusal = (
@@ -55,10 +55,9 @@ class Aggregated(Differentiation):
     )
 
     def __post_init__(self) -> None:
-        fraction("weight", self.weight)
+        super().__post_init__()
         if non_negative("decay", self.decay) > 1:
             raise ValueError(f"decay must be at most 1, got {quoted(self.decay)}")
-        positive("lr", self.lr)
 
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
         steps = inner.price()
@@ -91,5 +90,5 @@ class Aggregated(Differentiation):
             total = total.add(r, alpha=of_g)
             r = r.sub(f_yy, alpha=of_f).sub(g_yy, alpha=of_g)
         D = len(steps)
-        linear = LinearSolution(total, LinearStatus.STEP_LIMIT, D, None)
-        return Estimate(oracle.pull(x, h), InnerSolution(y, InnerStatus.STEP_LIMIT, D), linear)
+        linear = LinearSolution(total, steps=D)
+        return Estimate(oracle.pull(x, h), InnerSolution(y, steps=D), linear)

@@ -12,8 +12,8 @@ from bilevel.oracles.plans import Implicit, Series, do
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import BatchSizes, Streams
-from bilevel.solvers.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
-from bilevel.solvers.linear.base import LinearSolver, SeriesSolver, solution
+from bilevel.solvers.inner.base import GradientSteps, InnerSolution, InnerSolver
+from bilevel.solvers.linear.base import LinearSolution, LinearSolver, SeriesSolver
 from bilevel.solvers.linear.cg import CG
 from bilevel.solvers.linear.inner_hessian import InnerHessian
 
@@ -44,7 +44,7 @@ class AID(Differentiation):
     batch: BatchSizes = field(default_factory=BatchSizes)
 
     def __post_init__(self) -> None:
-        instance("solver", self.solver, LinearSolver, "bilevel.linear.CG(steps=20)")
+        super().__post_init__()
         instance("batch", self.batch, BatchSizes, "bilevel.BatchSizes(outer=8, cross=8)")
 
     @property
@@ -65,17 +65,13 @@ class AID(Differentiation):
                 steps = inner.plan(oracle, stand.x, stand.y, streams)
                 outer = streams.rows("outer", self.batch.outer)
                 cross = streams.rows("cross", self.batch.cross)
-                plan = Implicit(stand.x, stand.y, steps, outer, series, cross)
-                return self._by_plan(oracle, plan)
+                found = do(Implicit(stand.x, stand.y, steps, outer, series, cross), oracle)
+                return Estimate(
+                    oracle.pull(stand.x, found.covector),
+                    InnerSolution(found.y, steps=len(steps)),
+                    LinearSolution(found.v, steps=len(series.batches)),
+                )
         return self.at(oracle, stand.x, stand.solve(inner, oracle, streams), stand.v, streams)
-
-    def _by_plan(self, oracle: Oracle, plan: Implicit) -> Estimate:
-        found = do(plan, oracle)
-        return Estimate(
-            oracle.pull(plan.x, found.covector),
-            InnerSolution(found.y, InnerStatus.STEP_LIMIT, len(plan.steps)),
-            solution(found.v, len(plan.series.batches)),
-        )
 
     def _series(
         self, solver: SeriesSolver, oracle: Oracle, stand: Stand, streams: Streams

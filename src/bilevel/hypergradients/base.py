@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
+from bilevel.arguments import Checked
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
@@ -50,6 +51,17 @@ class Estimate:
         linear: v and how it was found. ITD solves no system: its v is the one implied by its
             backward pass.
         measured: numbers on which the next outer step may build, by name.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> problem = halves()
+        >>> stand = bilevel.hypergradients.Stand(problem.x0, problem.y0)
+        >>> oracle = bilevel.oracles.make(problem)
+        >>> newton = bilevel.inner.NewtonCG(1e-6)
+        >>> found = bilevel.AID().estimate(oracle, stand, newton, oracle.streams(0))
+        >>> found.value, found.linear.v
+        (tensor([-4., -4.]), tensor([-1., -1.]))
     """
 
     value: Tensor
@@ -58,8 +70,10 @@ class Estimate:
     measured: dict[str, float] = field(default_factory=dict)
 
 
-class Differentiation(ABC):
+class Differentiation(Checked, ABC):
     """How the inner solution is differentiated."""
+
+    such_as = "bilevel.AID(bilevel.linear.CG(10))"
 
     @abstractmethod
     def estimate(
@@ -83,4 +97,4 @@ class Differentiation(ABC):
     @property
     def samples(self) -> bool:
         """Whether it draws its own batches, so that its answer is noisy."""
-        return False
+        return getattr(self, "batch", None) is not None

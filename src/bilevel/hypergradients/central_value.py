@@ -8,15 +8,15 @@ from math import factorial
 import torch
 from torch import Tensor
 
-from bilevel.arguments import optional, positive, positive_integer
+from bilevel.arguments import Count, Positive
 from bilevel.errors import quoted
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.hypergradients.tilted import Tilted
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
-from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
-from bilevel.solvers.linear.base import LinearSolution, LinearStatus
+from bilevel.solvers.inner.base import InnerSolution, InnerSolver
+from bilevel.solvers.linear.base import LinearSolution
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,14 @@ class CentralValue(Differentiation):
     Reference: Chen, Li, Chayti & Zhang, ICLR 2026 (F2SA-p).
     """
 
-    nu: float
-    order: int = 2
-    batch: int | None = None
+    nu: Positive
+    order: Count = 2
+    batch: Count | None = None
 
     def __post_init__(self) -> None:
-        positive("nu", self.nu)
-        if positive_integer("order", self.order) % 2:
+        super().__post_init__()
+        if self.order % 2:
             raise ValueError(f"order must be even, got {quoted(self.order)}")
-        optional(positive_integer, "batch", self.batch)
-
-    @property
-    def samples(self) -> bool:
-        return self.batch is not None
 
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
         steps, p = inner.price(), self.order
@@ -94,14 +89,13 @@ class CentralValue(Differentiation):
             middle = (plus + minus) / 2 if j == 1 else middle
         T = len(tilted.steps)
         # Σ c_j (y_{−jν} − y_{jν})/ν tends to (∇²y g)⁻¹ ∇y f, which is the v of implicit methods.
-        linear = LinearSolution(tilts, LinearStatus.STEP_LIMIT, T, None)
-        inner_solution = InnerSolution(middle, InnerStatus.STEP_LIMIT, T)
+        linear, inner_solution = LinearSolution(tilts, steps=T), InnerSolution(middle, steps=T)
         # Covectors of x, or of features: summed before the single pull.
         covector = torch.stack(covectors).sum(0)
         return Estimate(oracle.pull(x, covector), inner_solution, linear)
 
 
-def central(order: int) -> list[float]:
+def central(order: Count) -> list[float]:
     """c_1, ..., c_{p/2} with Σ c_j (F(jν) − F(−jν))/ν = F′(0) + O(ν^p).
 
     Example:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bilevel.arguments import instance
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.oracles.differences import Differenced
@@ -42,9 +41,6 @@ class FiniteDifferences(Differentiation):
     """
 
     method: Differentiation = field(default_factory=AID)
-
-    def __post_init__(self) -> None:
-        instance("method", self.method, Differentiation, "bilevel.AID(bilevel.linear.CG(10))")
 
     @property
     def samples(self) -> bool:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bilevel.arguments import positive, positive_integer
+from bilevel.arguments import Count, Positive
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.oracles.differences import along, refuse_draws
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
-from bilevel.solvers.inner.base import GradientSteps, InnerSolution, InnerSolver, InnerStatus
-from bilevel.solvers.linear.base import LinearSolution, LinearStatus
+from bilevel.solvers.inner.base import GradientSteps, InnerSolution, InnerSolver
+from bilevel.solvers.linear.base import LinearSolution
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,13 @@ class Forward(Differentiation):
     optimization", NeurIPS 2024 ((FG)²U).
     """
 
-    directions: int = 1
+    directions: Count = 1
 
     takes = GradientSteps
     refusal = (
         "Forward differentiates gradient steps; {} is not made of "
         "them: use GradientDescent or SGD, or EvolutionStrategy, which takes any solver"
     )
-
-    def __post_init__(self) -> None:
-        positive_integer("directions", self.directions)
 
     @property
     def samples(self) -> bool:
@@ -82,7 +79,7 @@ class Forward(Differentiation):
                 of_x = _mixed(oracle, x, y, u, rows)
                 tangents[i] = tangents[i].sub(around.hvp(tangents[i]) + of_x, alpha=lr)
             y = y.sub(around.gradient(), alpha=lr)
-        solution = InnerSolution(y, InnerStatus.STEP_LIMIT, len(steps))
+        solution = InnerSolution(y, steps=len(steps))
         return _along(oracle, x, solution, list(zip(signs, tangents, strict=True)))
 
 
@@ -113,12 +110,8 @@ class EvolutionStrategy(Differentiation):
     NeurIPS 2022 (PZOBO).
     """
 
-    directions: int = 1
-    size: float = 0.01
-
-    def __post_init__(self) -> None:
-        positive_integer("directions", self.directions)
-        positive("size", self.size)
+    directions: Count = 1
+    size: Positive = 0.01
 
     @property
     def samples(self) -> bool:
@@ -158,5 +151,5 @@ def _along(
     for u, tangent in pairs:
         value = value + u * (tangent @ f_y / len(pairs))
     # No linear system is solved and no v implied: the next step has none to start from.
-    none = LinearSolution(torch.zeros_like(f_y), LinearStatus.STEP_LIMIT, len(pairs), None)
+    none = LinearSolution(torch.zeros_like(f_y), steps=len(pairs))
     return Estimate(value, solution, none)

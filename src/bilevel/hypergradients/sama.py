@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from bilevel.arguments import optional, positive_integer
+from bilevel.arguments import Count
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.differences import alike, along
@@ -18,7 +19,7 @@ from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import InnerSolver
 from bilevel.solvers.inner.steps import Steps
-from bilevel.solvers.linear.base import LinearSolution, LinearStatus
+from bilevel.solvers.linear.base import LinearSolution
 
 At = Callable[[Tensor], Inner]
 
@@ -27,20 +28,14 @@ At = Callable[[Tensor], Inner]
 class _OfLastStep(Differentiation):
     """∇x f − ∇x∇y g u with u = −(∂step/∂gradient)' ∇y f, of the last inner step."""
 
-    batch: int | None = None
+    batch: Count | None = None
 
     takes = Steps
+    _looks_before: ClassVar[bool] = False  # whether ∇x g is needed where the last step was taken
     refusal = (
         "this differentiates the last step of an update; {} is not "
         "made of such: use bilevel.inner.Steps(bilevel.updates.Adam(0.001), steps=10)"
     )
-
-    def __post_init__(self) -> None:
-        optional(positive_integer, "batch", self.batch)
-
-    @property
-    def samples(self) -> bool:
-        return self.batch is not None
 
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
         return inner.price() + Cost(gc_f=2, gc_g=2)
@@ -55,7 +50,8 @@ class _OfLastStep(Differentiation):
         for move in moves:
             before, remembered = y, memory
             point = oracle.inner(x, y, move.rows)
-            g_x, gradient = self._gradients(point, move is moves[-1])
+            both = self._looks_before and move is moves[-1]
+            g_x, gradient = point.gradients() if both else (None, point.gradient())
             y, memory = move.update.apply(y, gradient, memory, move.look)
         f_x, f_y = oracle.outer(x, y, streams.rows("outer", self.batch)).gradient()
         look = replace(move.look, point=before)
@@ -63,16 +59,8 @@ class _OfLastStep(Differentiation):
         u = back.gradient * -back.scale
         cross = self._cross(alike(oracle, point, x, move.rows), before, y, u, g_x)
         value = oracle.pull(x, f_x - cross)
-        linear = LinearSolution(u, LinearStatus.STEP_LIMIT, 0, residual=None)
-        return Estimate(
-            value if back.of_x is None else value + back.of_x,
-            inner.solution(y, memory, moves),
-            linear,
-        )
-
-    @abstractmethod
-    def _gradients(self, point: Inner, is_last: bool) -> tuple[Tensor | None, Tensor]:
-        """∇x g where a step is taken, if it will be needed, and ∇y g."""
+        value = value if back.of_x is None else value + back.of_x
+        return Estimate(value, inner.solution(y, memory, moves), LinearSolution(u))
 
     @abstractmethod
     def _cross(
@@ -114,9 +102,6 @@ class SAMA(_OfLastStep):
     practical", NeurIPS 2023.
     """
 
-    def _gradients(self, point: Inner, is_last: bool) -> tuple[Tensor | None, Tensor]:
-        return None, point.gradient()
-
     def _cross(
         self, there: At, before: Tensor, after: Tensor, u: Tensor, g_x: Tensor | None
     ) -> Tensor:
@@ -150,8 +135,7 @@ class LastStep(_OfLastStep):
         tensor([0.3300])
     """
 
-    def _gradients(self, point: Inner, is_last: bool) -> tuple[Tensor | None, Tensor]:
-        return point.gradients() if is_last else (None, point.gradient())
+    _looks_before = True
 
     def _cross(
         self, there: At, before: Tensor, after: Tensor, u: Tensor, g_x: Tensor | None

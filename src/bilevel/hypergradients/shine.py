@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bilevel.arguments import instance
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import InnerSolver
 from bilevel.solvers.inner.lbfgs import LBFGS
-from bilevel.solvers.linear.base import LinearSolver, solution
+from bilevel.solvers.linear.base import LinearSolution, LinearSolver
 from bilevel.solvers.linear.inner_hessian import InnerHessian
 from bilevel.solvers.updates.quasi_newton import in_metric
 
@@ -49,10 +48,6 @@ class SHINE(Differentiation):
         "learns nothing of it: use bilevel.inner.LBFGS(tol=1e-6)"
     )
 
-    def __post_init__(self) -> None:
-        if self.solver is not None:
-            instance("solver", self.solver, LinearSolver, "bilevel.linear.CG(steps=3)")
-
     @property
     def samples(self) -> bool:
         return self.solver is not None and self.solver.samples
@@ -72,6 +67,10 @@ class SHINE(Differentiation):
             v, known = (f_y if stand.v is None else stand.v.clone()), 0
         else:
             v, known = in_metric(*found.pairs, f_y), len(found.pairs[0])
-        linear = solution(v, known) if self.solver is None else self.solver.solve(hessian, f_y, v)
+        linear = (
+            LinearSolution(v, steps=known)
+            if self.solver is None
+            else self.solver.solve(hessian, f_y, v)
+        )
         covector = f_x - hessian.cross(linear.v, None)
         return Estimate(oracle.pull(stand.x, covector), found, linear)

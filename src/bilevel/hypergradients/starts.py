@@ -14,6 +14,8 @@ from bilevel.oracles.points import Oracle
 class Start(ABC):
     """The first inner iterate y^0."""
 
+    such_as = "bilevel.hypergradients.LearnedStart()"
+
     needs_last = False  # whether `add_covector` asks for r
 
     @abstractmethod
@@ -29,7 +31,15 @@ class Start(ABC):
 
 @dataclass(frozen=True)
 class GivenStart(Start):
-    """y^0 is the loop's current point: the last y, or y0."""
+    """y^0 is the loop's current point: the last y, or y0.
+
+    Example:
+        >>> import torch, bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> oracle, last = bilevel.oracles.make(halves()), torch.ones(2)
+        >>> bilevel.hypergradients.GivenStart().point(oracle, torch.zeros(2), last)
+        tensor([1., 1.])
+    """
 
     def point(self, oracle: Oracle, x: Tensor, y: Tensor) -> Tensor:
         return y
@@ -42,7 +52,17 @@ class GivenStart(Start):
 
 @dataclass(frozen=True)
 class LearnedStart(Start):
-    """y^0 is the problem's y0 as a function of x."""
+    """y^0 is the problem's y0 as a function of x.
+
+    Example:
+        >>> import torch, bilevel
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: (y**2).sum(), inner=lambda x, y: ((y - 1) ** 2).sum(),
+        ...     x0=torch.ones(2), y0=lambda x: 3 * x)
+        >>> oracle = bilevel.oracles.make(problem)
+        >>> bilevel.hypergradients.LearnedStart().point(oracle, problem.x0, torch.zeros(2))
+        tensor([3., 3.])
+    """
 
     needs_last = True
 

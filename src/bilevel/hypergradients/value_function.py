@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bilevel.arguments import optional, positive, positive_integer
+from bilevel.arguments import Count, Positive
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.hypergradients.tilted import Tilted
 from bilevel.oracles.differences import alike
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
-from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
-from bilevel.solvers.linear.base import LinearSolution, LinearStatus
+from bilevel.solvers.inner.base import InnerSolution, InnerSolver
+from bilevel.solvers.linear.base import LinearSolution
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,8 @@ class ValueFunction(Differentiation):
     optimization", ICML 2023; the shared rows and the division by λ, Chen, Ma & Zhang, 2023.
     """
 
-    multiplier: float
-    batch: int | None = None
-
-    def __post_init__(self) -> None:
-        positive("multiplier", self.multiplier)
-        optional(positive_integer, "batch", self.batch)
-
-    @property
-    def samples(self) -> bool:
-        return self.batch is not None
+    multiplier: Positive
+    batch: Count | None = None
 
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
         steps = inner.price()
@@ -77,5 +69,5 @@ class ValueFunction(Differentiation):
         point = oracle.inner(x, p, rows)
         gap = point.gradient_x() - alike(oracle, point, x, rows)(y).gradient_x()
         value, T = oracle.pull(x, f_x + penalty * gap), len(tilted.steps)
-        linear = LinearSolution((y - p) * penalty, LinearStatus.STEP_LIMIT, T, None)
-        return Estimate(value, InnerSolution(y, InnerStatus.STEP_LIMIT, T), linear)
+        linear = LinearSolution((y - p) * penalty, steps=T)
+        return Estimate(value, InnerSolution(y, steps=T), linear)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bilevel.errors import UserError
 from bilevel.oracles.derivatives import Function, derivatives, vmap
-from bilevel.oracles.twice import refuse_wrong
+from bilevel.oracles.twice import refuse_wrong, told
 
 # inner(y, *x); a function that minimises it from a given y; one that solves H v = r by products.
 Loss = Callable[..., Tensor]
@@ -75,14 +75,15 @@ class _Solve(_Reverse):
 
     @staticmethod
     def forward(inner: Any, solve: Any, r: Any, y: Any, *x: Any) -> Any:
-        with torch.enable_grad():
+        with torch.enable_grad(), told():
             y = y.detach().requires_grad_()
             value = inner(y, *(p.detach() for p in x))
             refuse_wrong(value)
             slope = derivatives([value], [y], create_graph=True)[0]
 
         def product(v: Tensor) -> Tensor:
-            return derivatives([slope], [y], [v.view_as(y)], retain_graph=True)[0].reshape(-1)
+            with told():
+                return derivatives([slope], [y], [v.view_as(y)], retain_graph=True)[0].reshape(-1)
 
         return solve(product, r.reshape(-1)).view_as(y)
 
@@ -117,7 +118,7 @@ def _implicit(
     """H⁻¹r, and −(∂residual)' H⁻¹r in x and, if asked, in y; can be differentiated again."""
     again, needed = torch.is_grad_enabled(), ctx.needs_input_grad[4:]
     u: Tensor = _Solve.apply(ctx.inner, ctx.solve, r, y, *x)  # type: ignore[no-untyped-call]
-    with torch.enable_grad():
+    with torch.enable_grad(), told():
         y, x = _alias(y), [_alias(p) if n else p for p, n in zip(x, needed, strict=True)]
         wanted = [y] * by_y + [p for p, n in zip(x, needed, strict=True) if n]
         slope = derivatives([ctx.inner(y, *x)], [y], create_graph=True)[0]

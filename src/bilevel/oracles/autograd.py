@@ -24,6 +24,13 @@ class AutogradOracle(Oracle):
 
     Vectors are flat outside. Inside, derivatives are taken with respect to the user's own tensors:
     views of the flat vector, made leaves. Splitting it would copy it all in each backward pass.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.oracles import AutogradOracle
+        >>> from bilevel.problem.examples import halves
+        >>> AutogradOracle(halves()).inner(torch.ones(2), torch.ones(2)).gradient()
+        tensor([-2., -2.])
     """
 
     def __init__(self, problem: Losses, seed: int = 0) -> None:

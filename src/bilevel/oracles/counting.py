@@ -15,7 +15,17 @@ from bilevel.problem.sources import Rows
 
 
 class CountingOracle(Forwarding):
-    """Counts what its points compute, and what an accelerated plan amounts to."""
+    """Counts what its points compute, and what an accelerated plan amounts to.
+
+    Example:
+        >>> from bilevel.oracles import CountingOracle, make
+        >>> from bilevel.problem.examples import means
+        >>> oracle = CountingOracle(make(problem := means()))
+        >>> around = oracle.linearize(problem.x0, problem.y0)
+        >>> _ = around.hvp(problem.y0), around.hvp(problem.y0)
+        >>> oracle.counts.hv, oracle.counts.hv_samples
+        (2, 100)
+    """
 
     def __init__(self, oracle: Oracle, tally: Tally | None = None) -> None:
         super().__init__(oracle)

@@ -10,6 +10,8 @@ from torch import Tensor
 # What `argmin` needs to be differentiable itself, to any order and in batches.
 Function = torch.autograd.Function
 vmap = torch.func.vmap
+# The code of each backward pass that is marked as once_differentiable.
+MARKED_ONCE = torch.autograd.function.once_differentiable(print).__code__
 
 
 def derivatives(

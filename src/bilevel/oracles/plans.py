@@ -22,7 +22,17 @@ Done = TypeVar("Done")
 
 
 def do(plan: Plan[Done], oracle: Oracle) -> Done:
-    """Carry it out in the fastest way that the oracle offers."""
+    """Carry it out in the fastest way that the oracle offers.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.oracles import do, make
+        >>> from bilevel.oracles.plans import Descend, Step
+        >>> from bilevel.problem.examples import halves
+        >>> steps = [Step(None, 0.25)] * 2  # on all rows
+        >>> do(Descend(torch.ones(2), torch.zeros(2), steps), make(halves()))
+        tensor([1.5000, 1.5000])
+    """
     done = oracle.accelerate(plan)
     return plan.plainly(oracle) if done is None else cast(Done, done)
 

@@ -138,6 +138,13 @@ class RidgeTerm(NamedTuple):
     Args:
         c: the coefficients, flat like y.
         of_x: Σ_a ∂c_a(x)/∂x w_a, a vector of x, given c∘w.
+
+    Example:
+        >>> import torch, bilevel
+        >>> rows = torch.eye(2).double(), torch.tensor([0, 1])
+        >>> problem = bilevel.softmax_problem(rows, rows, penalty=bilevel.PerFeature(scale=0.5))
+        >>> bilevel.oracles.make(problem).ridge(problem.x0).c  # exp(0), for each entry of W
+        tensor([1., 1., 1., 1.], dtype=torch.float64)
     """
 
     c: Tensor
@@ -157,7 +164,20 @@ class Plan(ABC, Generic[Done]):
 
 
 class Oracle(ABC):
-    """Points of a bilevel problem, on flat vectors."""
+    """Points of a bilevel problem, on flat vectors.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.oracles import make
+        >>> from bilevel.problem.examples import halves
+        >>> oracle, x, y = make(halves()), torch.zeros(2), torch.zeros(2)
+        >>> oracle.outer(x, y).gradient()
+        (tensor([0., 0.]), tensor([-2., -2.]))
+        >>> oracle.inner(x, torch.ones(2)).gradient()
+        tensor([2., 2.])
+        >>> oracle.linearize(x, y).hvp(torch.ones(2))
+        tensor([2., 2.])
+    """
 
     x_size: int
     y_size: int

@@ -10,7 +10,13 @@ from bilevel.record import Record
 
 
 class Price(NamedTuple):
-    """What a call costs, in the paper's letters (Definition 2)."""
+    """What a call costs, in the paper's letters (Definition 2).
+
+    Example:
+        >>> from bilevel.oracles import Price
+        >>> Price(gc_f=2) + Price(hv=1)
+        Price(gc_f=2, gc_g=0, jv=0, hv=1)
+    """
 
     gc_f: int = 0
     gc_g: int = 0
@@ -75,6 +81,14 @@ class Counts(Record):
     - where a shared batch is processed in chunks, each chunk's calls count;
     - the same names with `_samples` count each call once per row of its batch (once, for
       a loss without data).
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import means
+        >>> algorithm = bilevel.algorithms.AIDBiO(inner_steps=5, cg_steps=2, outer_lr=0.1)
+        >>> counts = bilevel.minimize(means(), algorithm, steps=1).counts  # 50 rows of data
+        >>> counts.gc_g, counts.gc_g_samples, counts.gc_f
+        (5, 250, 2)
     """
 
     gc_f: int = 0

@@ -29,6 +29,13 @@ class View(NamedTuple):
         step: k.
         whole: all that the step sees.
         parts: the same in chunks, if the problem asks for them; otherwise only the whole.
+
+    Example:
+        >>> from bilevel.oracles import View, make
+        >>> from bilevel.problem.examples import halves
+        >>> view = View.of(make(halves()), step=3)
+        >>> view.step, view.parts == (view.whole,)
+        (3, True)
     """
 
     step: int
@@ -42,7 +49,16 @@ class View(NamedTuple):
 
 
 class Views:
-    """The views of all outer steps, counted together; `watch` is called before each call."""
+    """The views of all outer steps, counted together; `watch` is called before each call.
+
+    Example:
+        >>> from bilevel.oracles import Views
+        >>> from bilevel.problem.examples import halves
+        >>> views = Views(problem := halves())
+        >>> gradient = views.at(0).whole.inner(problem.x0, problem.y0).gradient()
+        >>> views.counts.gc_g
+        1
+    """
 
     def __init__(
         self,
@@ -91,7 +107,17 @@ class Views:
 
 
 class SharedBatch(Forwarding):
-    """Any oracle, restricted to these rows."""
+    """Any oracle, restricted to these rows.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.oracles import SharedBatch, make
+        >>> from bilevel.problem.examples import means
+        >>> oracle, x, y = make(means()), torch.ones(2).double(), torch.zeros(2).double()
+        >>> some = SharedBatch(oracle, rows := torch.tensor([0, 3]))
+        >>> bool((some.inner(x, y).gradient() == oracle.inner(x, y, rows).gradient()).all())
+        True
+    """
 
     def __init__(self, oracle: Oracle, rows: Tensor) -> None:
         super().__init__(oracle)

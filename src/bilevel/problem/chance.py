@@ -128,8 +128,11 @@ class Chance:
 
 def _words(state: Any) -> Any:
     """A generator's state as something that can be compared."""
-    if isinstance(state, Tensor | np.ndarray):
-        return state.tolist()
+    if isinstance(state, Tensor):
+        return state.numpy().tobytes()
+    if isinstance(state, np.ndarray):
+        return state.tobytes()
     if isinstance(state, dict):
         return {name: _words(part) for name, part in state.items()}
-    return tuple(map(_words, state)) if isinstance(state, tuple) else state
+    # Python's own has 625 integers, which are looked at as they are.
+    return tuple(map(_words, state)) if isinstance(state, tuple) and len(state) < 10 else state

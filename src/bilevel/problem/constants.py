@@ -20,7 +20,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Constant(Record):
-    """A number, and what it rests on."""
+    """A number, and what it rests on.
+
+    Example:
+        >>> from bilevel.theory import Constant, Kind
+        >>> mu = Constant(0.1, Kind.BOUND, "the ridge")
+        >>> mu.value, str(mu.kind)
+        (0.1, 'bound')
+    """
 
     value: float
     kind: Kind

@@ -30,6 +30,11 @@ def as_data(name: str, data: Any) -> Source:
         return NumberedStream(name, data) if by_number else _of_loader(name, data)
     if isinstance(data, IterableDataset):
         return _of_loader(name, DataLoader(data, batch_size=None))
+    if isinstance(data, Iterator):
+        raise TypeError(
+            f"{name} is a {type(data).__name__}, which can be read only once: give a function that "
+            "makes it, such as lambda: iter(loader)"
+        )
     if callable(data) and not hasattr(data, "__getitem__") and not isinstance(data, Source):
         return ReadStream(name, data, lambda epoch, seed: iter(data()))
     if isinstance(data, list) and any(isinstance(part, tuple | dict) for part in data):

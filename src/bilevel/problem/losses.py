@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bilevel.errors import quoted
+from bilevel.errors import UserError, quoted
 from bilevel.problem.chance import Chance
 from bilevel.problem.draws import Draw, Moment
 from bilevel.problem.isolation import untouched
@@ -168,6 +168,16 @@ def nodes(value: Tensor) -> Iterator[Any]:
             seen.add(node)
             yield node
             ahead.extend(following for following, _ in node.next_functions)
+
+
+def refuse_hidden(node: Any) -> None:
+    """An error where parameters that a loss uses are not in its graph."""
+    if node.name() == "CheckpointFunctionBackward":
+        raise UserError(
+            "torch.utils.checkpoint(..., use_reentrant=True) hides parameters from "
+            "torch.autograd.grad, so that their derivatives would be missing: leave it out "
+            "(memory= of ITD saves more); in bilevel.backward, use_reentrant=False will do"
+        )
 
 
 def leads_to(value: Tensor, leaf: Tensor) -> bool:

@@ -16,6 +16,18 @@ class Model:
 
     The losses stay the truth; a model offers faster derivatives, constants and a good step, each
     only if it has them. `bilevel.models.conformance` tests a model against its own losses.
+
+    Example:
+        >>> import torch, bilevel
+        >>> from bilevel.theory import Constant, Kind, estimate
+        >>> class Known(bilevel.Model):
+        ...     def constants(self, x, y):
+        ...         return {"mu": Constant(2.0, Kind.EXACT, "the Hessian is 2")}
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y: (y**2).sum(), inner=lambda x, y: ((y - x) ** 2).sum(),
+        ...     x0=torch.ones(1).double(), y0=torch.zeros(1).double(), model=Known())
+        >>> str(estimate(problem, problem.x0, problem.y0).mu.kind)
+        'exact'
     """
 
     renumbers = False  # whether the oracle of a part numbers its rows from zero

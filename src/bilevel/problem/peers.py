@@ -59,7 +59,13 @@ class Peers(ABC):
 
 
 class Alone(Peers):
-    """One process."""
+    """One process.
+
+    Example:
+        >>> from bilevel.peers import Alone
+        >>> Alone().leads, Alone().largest(3.0)
+        (True, 3.0)
+    """
 
     rank, size = 0, 1
 
@@ -80,6 +86,15 @@ class Group(Peers):
         group: of torch.distributed; None is the default group.
 
     `seconds` is the time spent in collectives, waiting included.
+
+    Example:
+        >>> import tempfile, torch.distributed as dist
+        >>> from bilevel.peers import Group
+        >>> place = f"file://{tempfile.mkdtemp()}/store"
+        >>> dist.init_process_group("gloo", init_method=place, rank=0, world_size=1)
+        >>> Group().sum(torch.ones(2)), Group().leads
+        (tensor([1., 1.]), True)
+        >>> dist.destroy_process_group()
     """
 
     def __init__(self, group: Any = None) -> None:
@@ -144,6 +159,12 @@ def from_environment(timeout: float = _TIMEOUT) -> Iterator[Peers]:
 
     Args:
         timeout: seconds that a rank waits for the others before it gives up.
+
+    Example:
+        >>> import bilevel
+        >>> with bilevel.peers.from_environment() as peers:  # without torchrun: one process
+        ...     print(peers.rank, peers.size)
+        0 1
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Alone()

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bilevel.arguments import instance, optional, positive_integer
+from bilevel.arguments import Checked, Count, instance
 from bilevel.errors import UserError, quoted
 from bilevel.problem.chance import Chance, Held
 from bilevel.problem.draws import Moment
 from bilevel.problem.isolation import generators_of, modules_of
 from bilevel.problem.loaders import as_data
-from bilevel.problem.losses import Loss, LossError, Losses, leads_to
+from bilevel.problem.losses import Loss, LossError, Losses, leads_to, nodes, refuse_hidden
 from bilevel.problem.model import Model
 from bilevel.problem.networks import Buffers, Networks
 from bilevel.problem.peers import Alone, Peers
@@ -32,7 +32,7 @@ _WRITES = (
 
 
 @dataclass(frozen=True)
-class Tasks:
+class Tasks(Checked):
     """Rows are tasks, which both losses share: `Problem(..., tasks=Tasks(batch=16))`.
 
     Args:
@@ -41,14 +41,21 @@ class Tasks:
         chunk: None, or how many of them are processed at a time, to save memory (and, for large
             models, time). Only if g is a sum and f a mean over tasks, and each task has inner
             variables of its own.
+
+    Example:
+        >>> import torch, bilevel
+        >>> goals = torch.tensor([[1.0], [3.0]]).double()  # of two tasks, which share x
+        >>> problem = bilevel.Problem(
+        ...     outer=lambda x, y, tasks: (y[tasks.index] - tasks.data).square().mean(),
+        ...     inner=lambda x, y, tasks: (y[tasks.index] - x).square().sum(),
+        ...     x0=torch.zeros(1).double(), y0=torch.zeros(2, 1).double(),
+        ...     inner_data=goals, outer_data=goals, tasks=bilevel.Tasks(batch=2))
+        >>> bilevel.minimize(problem, steps=50).x
+        tensor([2.0000], dtype=torch.float64)
     """
 
-    batch: int
-    chunk: int | None = None
-
-    def __post_init__(self) -> None:
-        positive_integer("batch", self.batch)
-        optional(positive_integer, "chunk", self.chunk)
+    batch: Count
+    chunk: Count | None = None
 
 
 class Problem(Losses):
@@ -177,6 +184,12 @@ class Problem(Losses):
                     "nothing to optimise. Use the y that the loss is given, and do not detach it."
                 )
             uses_x = uses_x or leads_to(self._try(name, data, loss, x.requires_grad_(), y), x)
+            for variable, given, start in (("x", x, self.x0), ("y", leaf, self.y0)):
+                if not torch.equal(given, start):
+                    raise ValueError(
+                        f"the {name} loss writes into the {variable} that it is given (through "
+                        ".data?): let it compute with a changed copy, such as w.clamp(min=0)"
+                    )
         if not uses_x:
             raise ValueError(
                 "neither loss depends on x (as far as autograd sees): x0 needs no gradient, and "
@@ -190,6 +203,8 @@ class Problem(Losses):
         try:
             with torch.enable_grad():
                 value = loss(x, y, rows)
+            for node in nodes(value):
+                refuse_hidden(node)
         except (LossError, UserError):
             raise
         except Exception as error:

@@ -1,15 +1,11 @@
-"""Rows of data: what a loss receives as its batch.
-
-A `Source` gives any set of rows of the user's data. It never copies or changes what the user
-gave, except for the rows that it is asked for.
-"""
+"""Rows of the user's data, never changed, and copied only as far as they are asked for."""
 
 from __future__ import annotations
 
 import functools
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -28,7 +24,12 @@ Rows = Tensor | None  # the numbers of some rows, or None for all of them
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss receives: the data of some rows, and the rows' numbers."""
+    """What a loss receives: the data of some rows, and the rows' numbers.
+
+    Example:
+        >>> len(Batch(torch.ones(2, 3), index=torch.tensor([4, 7])))  # rows 4 and 7
+        2
+    """
 
     data: Any
     index: Tensor
@@ -108,12 +109,13 @@ def _source(name: str, data: Any) -> Source:
     if isinstance(data, Source):
         return data
     if isinstance(data, tuple | list):
-        return _TupleSource(name, [as_source(f"{name}[{i}]", part) for i, part in enumerate(data)])
+        columns = [as_source(f"{name}[{i}]", part) for i, part in enumerate(data)]
+        return _Columns(name, columns, getattr(data, "_make", tuple))
     if (stored := as_stored(data)) is not None:
         return _StoredSource(stored)
     if isinstance(data, Mapping):
         parts = {key: as_source(f"{name}[{quoted(key)}]", part) for key, part in data.items()}
-        return _DictSource(name, parts)
+        return _Columns(name, [*parts.values()], lambda found: dict(zip(parts, found, strict=True)))
     if isinstance(data, np.ndarray) or hasattr(data, "to_numpy"):  # a table of numbers
         return _TensorSource(name, as_tensor(np.asarray(data)))
     if isinstance(data, Tensor):
@@ -170,8 +172,10 @@ class _CSRSource(Source):
         return _CSRSource(self.name, torch_csr(self._scipy[first:end]))
 
 
-class _TupleSource(Source):
-    def __init__(self, name: str, parts: list[Source]) -> None:
+class _Columns(Source):
+    """Parts of the same length, which `made` puts into a tuple, a named tuple or a dict."""
+
+    def __init__(self, name: str, parts: list[Source], made: Callable[[list[Any]], Any]) -> None:
         if not parts:
             raise ValueError(f"{name} is an empty tuple: give rows, or None for no data")
         lengths = [len(part) for part in parts]
@@ -180,30 +184,17 @@ class _TupleSource(Source):
                 f"the parts of {name} have different numbers of rows: {lengths}, but row i is "
                 "made of row i of each"
             )
-        self.name, self.parts = name, parts
+        self.name, self.parts, self._made = name, parts, made
         self.is_fixed = all(part.is_fixed for part in parts)
 
     def __len__(self) -> int:
         return len(self.parts[0])
 
     def part(self, first: int, end: int) -> Source:
-        return _TupleSource(self.name, [part.part(first, end) for part in self.parts])
-
-    def rows(self, rows: Rows) -> tuple[Any, ...]:
-        return tuple(part.rows(rows) for part in self.parts)
-
-
-class _DictSource(_TupleSource):
-    def __init__(self, name: str, parts: Mapping[str, Source]) -> None:
-        super().__init__(name, list(parts.values()))
-        self._keys = list(parts)
-
-    def part(self, first: int, end: int) -> Source:
-        parts = [part.part(first, end) for part in self.parts]
-        return _DictSource(self.name, dict(zip(self._keys, parts, strict=True)))
+        return _Columns(self.name, [part.part(first, end) for part in self.parts], self._made)
 
     def rows(self, rows: Rows) -> Any:
-        return dict(zip(self._keys, super().rows(rows), strict=True))
+        return self._made([part.rows(rows) for part in self.parts])
 
 
 class _StoredSource(Source):
@@ -288,8 +279,7 @@ def torch_csr(matrix: scipy.sparse.csr_array) -> Tensor:
     """The same values as a torch CSR tensor."""
     _hush()
     if not matrix.has_canonical_format:
-        # A copy: later, SciPy would sort it in place, in the user's memory.
-        matrix = matrix.copy()
+        matrix = matrix.copy()  # or SciPy would sort it later, in place, in the user's memory
         matrix.sum_duplicates()
     return torch.sparse_csr_tensor(
         as_tensor(matrix.indptr).long(),

@@ -6,7 +6,7 @@ the user's tensors lie in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, NamedTuple
 
@@ -171,9 +171,13 @@ def _skeleton(path: str, value: Variables) -> Any:
     if isinstance(value, dict):
         return {key: _skeleton(f"{path}[{quoted(key)}]", item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        items = [_skeleton(f"{path}[{number}]", item) for number, item in enumerate(value)]
-        return tuple(items) if isinstance(value, tuple) else items
+        return made_like(value, [_skeleton(f"{path}[{i}]", item) for i, item in enumerate(value)])
     return None
+
+
+def made_like(example: Any, items: Iterable[Any]) -> Any:
+    """These items as a list, tuple or named tuple, whichever the example is."""
+    return getattr(example, "_make", tuple if isinstance(example, tuple) else list)(items)
 
 
 def _rebuild(skeleton: Any, tensors: Iterator[Tensor], module: Callable[..., Any]) -> Variables:
@@ -182,8 +186,7 @@ def _rebuild(skeleton: Any, tensors: Iterator[Tensor], module: Callable[..., Any
     if isinstance(skeleton, dict):
         return {key: _rebuild(item, tensors, module) for key, item in skeleton.items()}
     if isinstance(skeleton, tuple | list):
-        items = [_rebuild(item, tensors, module) for item in skeleton]
-        return tuple(items) if isinstance(skeleton, tuple) else items
+        return made_like(skeleton, [_rebuild(item, tensors, module) for item in skeleton])
     return next(tensors)
 
 

@@ -18,6 +18,15 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             bilevel.minimize(problem, algorithm, steps=200, callbacks=[bar])
 
     Needs rich (`pip install "bilevel[cli]"`).
+
+    Example:
+        >>> import io, rich.console, bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> nowhere = rich.console.Console(file=io.StringIO())  # leave it out to see the bar
+        >>> with bilevel.callbacks.ProgressBar("halves", nowhere) as bar:
+        ...     result = bilevel.minimize(halves(), steps=3, callbacks=[bar])
+        >>> "3/3" in nowhere.file.getvalue()
+        True
     """
 
     def __init__(self, title: str = "minimising", console: Any = None) -> None:

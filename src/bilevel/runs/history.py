@@ -25,6 +25,14 @@ class HistoryRecord(Record):
         metrics: the user's own, evaluated after the step.
         counts: of oracle calls since the start.
         report: how the step's solves went, by name: "inner_status", "linear_steps" and so on.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> algorithm = bilevel.algorithms.HOAG(tolerance=0.1)
+        >>> first = bilevel.minimize(halves(), algorithm, steps=3).history[0]
+        >>> first.step, round(first.hypergradient_norm, 4), first.report["inner_status"]
+        (1, 5.6569, 'converged')
     """
 
     step: int
@@ -59,6 +67,14 @@ class Past:
         seconds: how long the steps took.
         counts: of their oracle calls.
         history: a record for each step.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> result = bilevel.minimize(halves(), steps=2)
+        >>> past = bilevel.Past(result.state)  # without its history: the counts start at zero
+        >>> bilevel.minimize(halves(), steps=4, after=past).state.step
+        4
     """
 
     state: State

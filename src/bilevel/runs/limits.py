@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bilevel.arguments import positive, positive_integer
+from bilevel.arguments import Checked, Count, Positive
 from bilevel.runs.history import HistoryRecord, Past
 from bilevel.runs.status import EARLY, GROWN, Status
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Checked):
     """The limits of a run."""
 
-    steps: int
-    tol: float | None
-    seconds: float | None
-
-    def __post_init__(self) -> None:
-        positive_integer("steps", self.steps)
-        for name, limit in (("tol", self.tol), ("seconds", self.seconds)):
-            if limit is not None:
-                positive(name, limit)
+    steps: Count
+    tol: Positive | None
+    seconds: Positive | None
 
     def is_met(self, record: HistoryRecord) -> bool:
         """Whether the estimate of a step is within the tolerance."""

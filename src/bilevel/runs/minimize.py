@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bilevel.algorithms.contract import Algorithm, State
 from bilevel.arguments import instance, natural, non_negative, positive_integer
+from bilevel.errors import quoted
 from bilevel.problem.identity.words import words_of
 from bilevel.problem.problem import Problem
 from bilevel.runs.checkpoints.identity import check_agreement, identity_of_run
@@ -49,7 +50,7 @@ def minimize(
         algorithm: one of `bilevel.algorithms`; None takes the one that `bilevel.chosen` selects
             for the problem, which needs no settings.
         steps: K, the total number of outer steps.
-        seed: of all random choices. The same seed gives the same bits.
+        seed: the seed of all random choices: the same seed gives the same bits.
         callbacks: called with a `Progress` after each outer step; one that returns True ends the
             run.
         metrics: functions of x and y by name, for the history.
@@ -104,8 +105,8 @@ def minimize(
     instance("callbacks", callbacks, Iterable, "[function of a Progress]")
     if checkpoint is not None:
         instance("checkpoint", checkpoint, str | os.PathLike, "'folder'")
-        if not os.fspath(checkpoint):
-            raise ValueError("checkpoint must be a folder's name, got ''")
+        if not (name := os.fspath(checkpoint)) or "\0" in name:
+            raise ValueError(f"checkpoint must be a folder's name, got {quoted(name)}")
     instance("clock", clock, Callable, "time.perf_counter")
     for name, value, kind in (("state", state, State), ("after", after, Past)):
         if value is not None:

@@ -37,6 +37,14 @@ class Hypergradient(Record):
         inner_gradient_norm: ‖∇y g(x, y)‖ on all rows; zero at the exact inner solution.
         status: how the linear solve ended; "not_finite" if the value is not, whatever it says.
         counts: of the oracle calls for the estimate, without these diagnostics.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> problem = halves()
+        >>> h = bilevel.hypergradient(problem, problem.x0, problem.y0)
+        >>> h.value, h.v, h.residual
+        (tensor([-4., -4.]), tensor([-1., -1.]), 0.0)
     """
 
     value: Variables
@@ -65,7 +73,7 @@ def solve_inner(
     y: Variables | None = None,
     seed: int = 0,
 ) -> Inner:
-    """Solve min_y g(x, y) from y (the problem's y0 if None), by Newton-CG unless told otherwise.
+    """Solve min_y g(x, y) from y (the problem's y0 if None), by default with Newton-CG.
 
     Without `inner`, ‖∇y g‖ falls to 1e-6, and, as far as rounding allows, to 1e-6 of that at y0.
 
@@ -163,7 +171,7 @@ def estimate_at(oracle: Oracle, x: Tensor, y: Tensor, method: Differentiation) -
         return estimate_at(Differenced(oracle), x, y, method.method)
     # Implicit methods take any y as it is; only the others need steps to differentiate.
     if isinstance(method, AID | AccurateAID):
-        solved = InnerSolution(y, InnerStatus.STEP_LIMIT, 0)
+        solved = InnerSolution(y)
         return method.at(oracle, x, solved, None, oracle.streams(0))
     raise ValueError(
         f"{type(method).__name__} differentiates inner steps: say which, for example "

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from bilevel.arguments import instance
 from bilevel.errors import UserError
 from bilevel.hypergradients.aid import AID
+from bilevel.hypergradients.base import Estimate
 from bilevel.hypergradients.finite_differences import FiniteDifferences
 from bilevel.oracles.argmin import argmin as differentiable
 from bilevel.oracles.autograd import AutogradOracle
@@ -23,7 +24,7 @@ from bilevel.problem.structure import Variables
 from bilevel.runs.once import Inner, estimate_at, solve_inner
 from bilevel.solvers.inner.base import InnerSolver, InnerStatus
 from bilevel.solvers.inner.newton_cg import NewtonCG
-from bilevel.solvers.linear.base import Hessian, LinearSolver
+from bilevel.solvers.linear.base import Hessian, LinearSolver, LinearStatus
 from bilevel.solvers.linear.cg import CG
 from bilevel.solvers.measured import Measured
 
@@ -76,17 +77,28 @@ def backward(
     finally:
         if differs:
             losses.restore()
-    if not found.value.any():
-        warnings.warn(
-            "backward adds zeros: does one of the two losses use these tensors x, and none of them "
-            "detached? See the FAQ: why is my hypergradient zero?",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+    if said := _doubt(found):
+        warnings.warn(f"backward {said}", RuntimeWarning, stacklevel=2)
     parts = losses.x_structure.views(found.value)
     for tensor, part in zip(losses.x_structure.given, parts, strict=True):
         tensor.grad = part.clone() if tensor.grad is None else tensor.grad + part
     return values[0].detach()
+
+
+def _doubt(found: Estimate) -> str:
+    """What is suspicious about an estimate."""
+    if found.linear.status is LinearStatus.NEGATIVE_CURVATURE:
+        return (
+            "found negative curvature of inner_loss at y, which is no minimum, so that the "
+            "gradient is rough: take more steps for y first, add a ridge to inner_loss, or use ITD "
+            "in bilevel.minimize"
+        )
+    if not found.value.any():
+        return (
+            "adds zeros: does one of the two losses use these tensors x, and none of them "
+            "detached? See the FAQ: why is my hypergradient zero?"
+        )
+    return ""
 
 
 def argmin(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from bilevel.algorithms.contract import State
+from bilevel.errors import quoted
 from bilevel.problem.structure import Variables
 from bilevel.runs.history import HistoryRecord
 
@@ -21,6 +22,14 @@ class Progress:
         steps: the largest number of steps that the run will take.
         x, y: copies of the variables, in the user's structures.
         state: a copy of the whole state: changing it has no effect on the run.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> def close_enough(progress):
+        ...     return progress.record.hypergradient_norm < 1e-3  # True ends the run
+        >>> str(bilevel.minimize(halves(), callbacks=[close_enough]).status)
+        'stopped'
     """
 
     record: HistoryRecord
@@ -63,4 +72,9 @@ class StatefulCallback(ABC):
 
 def says_stop(answer: Any) -> bool:
     """Whether a callback's answer is true in any form: numpy's, a tensor, 1."""
-    return answer is not None and bool(answer)
+    try:
+        if not isinstance(answer, Awaitable | Iterator):  # of an async function: true, but unknown
+            return answer is not None and bool(answer)
+    except (TypeError, ValueError, RuntimeError):  # several values, or none that can be known
+        pass
+    raise TypeError(f"a callback must return True, False or None, got {quoted(answer)}")

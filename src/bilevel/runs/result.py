@@ -32,6 +32,13 @@ class Result(Record):
         state: the last state, from which the run can continue.
         problem: what was solved.
         chosen: which method ran, and why: `bilevel.recommend` says the same beforehand.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import means
+        >>> result = bilevel.minimize(means(), tol=1e-6)
+        >>> print(result.status, bool(result.x.norm() < 1e-6))
+        converged True
     """
 
     x: Variables

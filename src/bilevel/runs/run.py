@@ -24,7 +24,7 @@ from bilevel.runs.history import Past, check_fit, record_of
 from bilevel.runs.limits import Limits, divergence
 from bilevel.runs.progress import Callback, Progress, StatefulCallback, says_stop
 from bilevel.runs.result import Result
-from bilevel.runs.status import BROKEN_OFF, NOT_CONVEX, UNSEEN, Status, describe, not_finite
+from bilevel.runs.status import LONG, UNSEEN, Status, broken_off, describe, not_finite
 from bilevel.runs.stopwatch import OutOfTimeError, Stopwatch
 from bilevel.runs.verify import curves_down, look, lower
 
@@ -178,11 +178,12 @@ class Run:
 
     def _broken_off(self) -> Status:
         """Out of time during a step: the run ends in the state before it."""
+        state, lost = self._state, self._watch.spent - self._marked.past.seconds
         self._views.count_from(self._marked.past.counts)
-        note, state = BROKEN_OFF.format(step=self._state.step + 1), self._state
+        long, down = lost > LONG * (self.limits.seconds or 0.0), False
         with suppress(OutOfTimeError), self._aside(state.step) as oracle:
-            note += NOT_CONVEX * curves_down(oracle, state.x, state.y)
-        self._ending = Ending(Status.TIME_LIMIT, note=note)
+            down = long and curves_down(oracle, state.x, state.y)
+        self._ending = Ending(Status.TIME_LIMIT, note=broken_off(state.step + 1, long, down))
         return Status.TIME_LIMIT
 
     def _diverged(self, how: str) -> Status:

@@ -13,6 +13,7 @@ from bilevel.runs.history import HistoryRecord
 
 EARLY = 10  # steps whose norms count as usual
 GROWN = 1e6  # growth by this factor is divergence, or an unbounded descent
+_RISEN = 100  # growth by this factor, in however few steps, deserves a word
 _SHRUNK = 1e-8  # a hypergradient that fell this far has nothing left to lose but rounding
 
 
@@ -23,6 +24,14 @@ class Status(StrEnum):
     as small as requested. `DOUBTFUL` means that the estimate was small enough, but accurate solves
     did not confirm it. `STALLED` means that the method finds no lower Φ any more: x is as good as
     its solves and the precision allow, which may or may not be a solution.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> bilevel.minimize(halves(), tol=1e-5).status is bilevel.Status.CONVERGED
+        True
+        >>> bilevel.Status.CONVERGED == "converged"
+        True
     """
 
     CONVERGED = "converged"
@@ -51,18 +60,23 @@ _WHAT = {
     "saw. Try a smaller inner_lr (at most 1/L), outer_lr or neumann_lr, or a stronger ridge in the "
     "inner loss.",
 }
-BROKEN_OFF = (
-    "Step {step} was broken off: it takes longer than what was left of the time. Allow more "
-    "seconds, or bound its solves, as in AIDBiO(inner_steps=10, inner_lr=0.1, cg_steps=10)."
+LONG = 0.1  # of the time limit: a step that takes longer needs advice, if it is broken off
+_BROKEN_OFF = "Step {step} was broken off"
+_TOO_LONG = ": it takes longer than what was left of the time."
+_FEW_STEPS = (
+    "a few inner steps and ITD, as in ITDBiO(inner=bilevel.inner.Steps(bilevel.updates.Momentum("
+    "0.1), 5, keep=True), outer=bilevel.updates.Adam(0.01))"
 )
-NOT_CONVEX = (
+_BOUND = (
+    " Allow more seconds, or bound its solves, as in AIDBiO(inner_steps=10, inner_lr=0.1, "
+    f"cg_steps=10); for a network take {_FEW_STEPS}."
+)
+_NOT_CONVEX = (
     " The inner loss curves down in some direction here: it is not strongly convex in y, as with "
-    "most networks. For these use a few inner steps and ITD, as in ITDBiO(inner=bilevel.inner."
-    "Steps(bilevel.updates.Momentum(0.1), 5, keep=True), outer=bilevel.updates.Adam(0.01)), or add "
-    "a ridge to the inner loss."
+    f"most networks. For these take {_FEW_STEPS}, or add a ridge to the inner loss."
 )
 _RAN_AWAY = (
-    " Its inner solve ran away: the inner loss may have no minimum in y, or its steps are too long."
+    " Its inner solve diverged: the inner loss may have no minimum in y, or its steps are too long."
 )
 _AGAIN = (
     " If a module computes its activations again (torch.utils.checkpoint), leave that out: it "
@@ -77,8 +91,12 @@ _SETTLED = (
     "{norm}. This has not been verified: give tol= for that."
 )
 _FALLS_ON = (
-    "Φ falls ever faster, and may have no minimum: add a penalty on x to the outer loss, or bound "
-    "x by bilevel.updates.Projected."
+    "Φ falls faster and faster, and may have no minimum: add a penalty on x to the outer loss, or "
+    "constrain x by bilevel.updates.Projected."
+)
+_ROSE = (
+    "The norm was {first} in the first step, and the outer loss has risen since: the steps may be "
+    "too long. Try a smaller outer_lr or inner_lr."
 )
 UNSEEN = "There was no time left to confirm it: allow more seconds."
 ADVICE = {
@@ -92,6 +110,18 @@ ADVICE = {
     "allows (use float64), the loss may have a kink there (|y|, relu: use a smooth form), or a "
     "gradient may be wrong (see bilevel.check_hypergradient)",
 }
+
+
+def broken_off(step: int, long: bool, curved: bool) -> str:
+    """The message on a step that the time limit has ended; with advice if it took long.
+
+    Args:
+        step: its number.
+        long: whether it took long.
+        curved: whether the inner loss was seen to curve down.
+    """
+    advice = _TOO_LONG + (_NOT_CONVEX if curved else _BOUND)
+    return _BROKEN_OFF.format(step=step) + (advice if long else ".")
 
 
 def not_finite(step: int, problem: Problem, report: Report) -> str:
@@ -109,7 +139,7 @@ def describe(
     norms = [record.hypergradient_norm for record in history]
     size, first = (f"{norms[k]:.3g}" if norms else "not known yet" for k in (-1, 0))
     asked, sentence = None if tol is None else f"{tol:.3g}", _WHAT[status]
-    settled = False
+    settled = status is Status.CONVERGED  # by accurate solves: no word of a rough one that was not
     if status is Status.STALLED and tol is None and norms:
         settled = norms[-1] <= _SHRUNK * max(norms[:EARLY])
         sentence = _AT_REST if size == "0" else _SETTLED if settled else sentence
@@ -126,7 +156,16 @@ def describe(
         for (part, what), count in problems.items()
     ]
     fall = _FALLS_ON if _falls_on(history) else ""
-    return " ".join(filter(None, [sentence, note, fall, *notes]))
+    rose = _ROSE.format(first=first) if status is not Status.DIVERGED and _rose(history) else ""
+    return " ".join(filter(None, [sentence, note, fall, rose, *notes]))
+
+
+def _rose(history: Sequence[HistoryRecord]) -> bool:
+    """Whether f has risen and the hypergradient grown, perhaps in too few steps for divergence."""
+    norms = [record.hypergradient_norm for record in history]
+    values = [record.outer_value for record in history if record.outer_value is not None]
+    half = max(2, len(norms) // 2)  # the first may be zero: a v that begins there sees nothing
+    return len(norms) > half and values[-1:] > values[:1] and norms[-1] > _RISEN * max(norms[:half])
 
 
 def _falls_on(history: Sequence[HistoryRecord]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -85,7 +86,8 @@ class Stopwatch:
 
     def _spend(self, start: float) -> None:
         # The slowest process counts for all: a time limit must end them at the same step.
-        self.spent += self._peers.largest(self._clock() - start)
+        # A clock that was set back in between (time.time) takes none of it away.
+        self.spent += self._peers.largest(max(0.0, self._clock() - start))
 
 
 def _check(clock: Callable[[], float]) -> None:
@@ -94,5 +96,5 @@ def _check(clock: Callable[[], float]) -> None:
         now: object = clock()
     except Exception as error:
         raise TypeError(f"clock() failed: {error}; give a function without arguments") from error
-    if isinstance(now, bool) or not isinstance(now, numbers.Real):
+    if isinstance(now, bool) or not isinstance(now, numbers.Real) or not math.isfinite(now):
         raise TypeError(f"clock() must give seconds as a number, got {quoted(now)}")

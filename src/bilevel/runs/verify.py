@@ -33,7 +33,8 @@ _ABOUT = 1.1  # times the tolerance: the slack of "at most the tolerance"
 _ROUNDS = 12
 _DROP = 1e-2  # the factor by which a round reduces ‖∇y g‖
 _ENERGY = 1e-6  # the error of v in the energy norm, where residuals say nothing
-_PRODUCTS, _ROUNDING = 10, 1e-4  # of Lanczos; what single precision may make of a zero
+_PRODUCTS = 4, 10  # of Lanczos: a few often show it, and there may be little time
+_ROUNDING = 1e-4  # what single precision may make of a zero
 _SETTLED = 0.1  # of the tolerance: how far ∇Φ may still move
 
 
@@ -67,7 +68,7 @@ def look(oracle: Oracle, x: Tensor, y: Tensor, tol: float, size: Callable[[Tenso
     newton = _newton(learned)
     streams = oracle.streams(0)
     # The first look is at the run's own y: how far ∇Φ moves from there shows how far y was off.
-    solved = InnerSolution(y, InnerStatus.STEP_LIMIT, 0)
+    solved = InnerSolution(y)
     before: Tensor | None = None
     for _ in range(_ROUNDS):
         found = careful.at(oracle, x, solved, None, streams)
@@ -138,9 +139,13 @@ def lower(oracle: Oracle, first: Point, second: Point) -> Point:
 
 def curves_down(oracle: Oracle, x: Tensor, y: Tensor) -> bool:
     """Whether a few products show that g is not convex in y there: then no solve may ever end."""
-    seen = extreme_eigenvalues(oracle.linearize(x, y).hvp, y, steps=_PRODUCTS)
-    # Ritz values lie inside the spectrum: a negative one is no matter of too few products.
-    return seen.smallest < -_ROUNDING * seen.largest
+    around = oracle.linearize(x, y)
+    for products in _PRODUCTS:
+        seen = extreme_eigenvalues(around.hvp, y, steps=products)
+        # Ritz values lie inside the spectrum: a negative one is no matter of too few products.
+        if seen.smallest < -_ROUNDING * seen.largest:
+            return True
+    return False
 
 
 def _outer_value(oracle: Oracle, x: Tensor, y: Tensor) -> float:
@@ -158,7 +163,7 @@ def _newton(learned: Curvature) -> NewtonCG:
 def _problem(status: LinearStatus, residual: float | None) -> str:
     if status is LinearStatus.NEGATIVE_CURVATURE:
         return (
-            "The inner loss is not strongly convex there, so that the hypergradient means little: "
+            "The inner loss is not strongly convex there, so the hypergradient is unreliable: "
             "add a ridge to the inner loss."
         )
     if status is LinearStatus.NOT_CONVERGED:

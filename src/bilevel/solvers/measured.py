@@ -7,14 +7,20 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, optional, positive, positive_integer
+from bilevel.arguments import (
+    Checked,
+    Count,
+    Positive,
+    Schedule,
+    at,
+)
 from bilevel.numerics.lanczos import extreme_eigenvalues
 from bilevel.oracles.points import Oracle
 from bilevel.problem.sampling import Streams
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(Checked):
     """1/(margin · L), with L the largest curvature of g(x, ·) where the solve starts.
 
     L is measured by Lanczos at each outer step, plus its error estimate; solvers that ask for
@@ -37,14 +43,9 @@ class Measured:
         tensor([1.])
     """
 
-    margin: float = 1.0
-    batch: int | None = None
-    products: int = 8
-
-    def __post_init__(self) -> None:
-        positive("margin", self.margin)
-        positive_integer("products", self.products)
-        optional(positive_integer, "batch", self.batch)
+    margin: Positive = 1.0
+    batch: Count | None = None
+    products: Count = 8
 
     def at(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> float:
         """The step size, measured once per outer step."""
@@ -65,13 +66,7 @@ class Measured:
         return 1 / (self.margin * L) if L > 0 else 1.0
 
 
-Rate = float | Schedule | Measured
-
-
-def check_rate(name: str, lr: Rate) -> None:
-    """Raise unless `lr` is a positive number, a schedule of them, or measured."""
-    if not isinstance(lr, Measured):
-        positive(name, at(lr, 0))
+Rate = Positive | Schedule | Measured
 
 
 def rates(

@@ -29,13 +29,13 @@ from bilevel.solvers.measured import Measured
 _LEAST, _PER_Y = 256, 16  # rows, and rows per entry of y, from which the curvature is learned
 _PRODUCTS = 4  # to measure it again
 _MARGIN = 1.5  # batches that are not measured may have more curvature
-STALE = 4.0  # units are learned anew once the curvature in them is off by this factor
+STALE = 4.0  # units are learned again once the curvature in them is off by this factor
 
 
 def learned(
     oracle: Oracle, x: Tensor, y: Tensor, known: Mapping[str, Any], streams: Streams
 ) -> dict[str, Any]:
-    """What is known of the inner curvature (a memory of `Curvature`), learned anew if it is stale.
+    """What is known of the inner curvature (a memory of `Curvature`), learned again if stale.
 
     Above 1,000 unknowns nothing is learned, and there is no "factor" in it.
     """

@@ -164,7 +164,7 @@ def penalised(weights: Any) -> bilevel.Problem:
         "nothing to learn",
         lambda: softmax(weights=None),
         ValueError,
-        r"nothing to learn … use SigmoidWeights\(\)",
+        r"x would be empty … use SigmoidWeights\(\)",
     ),
     (
         "x0 of the wrong length",

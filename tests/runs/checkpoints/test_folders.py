@@ -13,6 +13,7 @@ import bilevel
 from bilevel.durable import sealed
 from bilevel.durable.store import Store
 from bilevel.errors import UserError
+from bilevel.problem.examples import halves
 from bilevel.problem.peers import Alone
 from bilevel.runs.checkpoints.identity import check_agreement
 
@@ -74,6 +75,23 @@ def test_malformed_content_is_one_sentence(change: dict[str, Any], tmp_path: Pat
         kept(tmp_path)
     assert "weights_only" not in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_callback_that_changes_the_working_directory_does_not_move_the_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(tmp_path)
+    kept(Path("run"), callbacks=[lambda progress: os.chdir(elsewhere)])
+    assert not list(elsewhere.iterdir())
+    assert_same(kept(tmp_path / "run", callbacks=[pytest.fail]), kept(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("name", ["", "a\0b"])
+def test_what_cannot_be_a_folders_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="checkpoint must be a folder's name, got"):
+        bilevel.minimize(halves(), checkpoint=name)
 
 
 def test_an_error_in_a_callback_keeps_the_steps_before_it(tmp_path: Path) -> None:

@@ -48,8 +48,14 @@ class Slotted:
 SLOTTED = Slotted()
 
 class Scaled:
+    __match_args__ = ("factor", "power")
     factor = 1.0
     def __init__(self): self.power = 2.0
+    def __class_getitem__(cls, n): return n * 1
+    @property
+    def size(self): return self.power
+    @size.setter
+    def size(self, n): self.power = n * 1
     def scale(self, y): return 1.0 * y
     def __call__(self, y): return self.factor * (self.scale(y).abs() ** self.power).sum()
 SCALED = Scaled()
@@ -65,10 +71,12 @@ class Net(nn.Module):
     def forward(self, y): return self.dropout(self.linear(y)) + self.shift
 NET = Net()
 
-def helper(y, *, power=2):
+def helper(y, z, *, power=2):
     """Text."""
-    total = (y ** power).sum()
-    return 1.0 * total
+    total = dispatched(y ** power).sum()
+    return 1.0 * total + 0.0 * z.sum()
+
+def affine(y, slope=0.0, offset=1.0): return slope * y + offset
 
 def twice(function):
     @functools.wraps(function)
@@ -84,15 +92,25 @@ def decorated(y): return 0.25 * (y ** 2).sum()
 @functools.lru_cache
 def cached(n): return n + 1
 
+@functools.singledispatch
+def dispatched(n): return n
+@dispatched.register
+def _(n: torch.Tensor): return n / 1
+
 def losses():
     penalty = 0.1
+    low, high = 0.25, 0.75
+    weights = {"a": 1.0}
+    also = weights
     def outer(x, y):
         held = sum([t.item() for t in torch.tensor(ARRAY)]) + PAIR.left + len(NAMES) + cached(1)
         return (y - 1).square().sum() + 0.0 * held
     def inner(x, y, extra=0.0):
         # a comment
         fixed = RIDGE + TABLE["ridge"] + SETTINGS.ridge + SLOTTED.ridge + penalty + extra
-        total = (y - x).square().sum() + fixed * y.square().sum() + helper(y)
+        total = (y - x).square().sum() + fixed * y.square().sum() + helper(y, x.sum())
+        total = total + low * (high - affine(1.0)) + sum(low * high * also["a"] for _ in range(2))
+        total = total + weights["a"] * y.sum()
         total = total + SCALED(y) + PARTIAL(y) + decorated(y) + SPARSE.sum() * y.square().sum()
         return total + NET(y).square().sum() + sum(r * y.square().sum() for r in TABLE["rates"])
     return outer, inner
@@ -125,6 +143,18 @@ EDITS = {
     "a class's attribute": ("factor = 1.0", "factor = 3.0", "class.factor was 1.0, is 3.0"),
     "a method that __call__ calls": ("return 1.0 * y", "return 3.0 * y", "class.scale's constants"),
     "__call__": ("return self.factor * (", "return self.factor + (", "class.__call__'s code was"),
+    "a class method of Python's": (
+        "def __class_getitem__(cls, n): return n * 1",
+        "def __class_getitem__(cls, n): return n * 2",
+        "class.__class_getitem__'s constants was",
+    ),
+    "a setter": ("self.power = n * 1", "self.power = n * 2", "class.size.setter's constants was"),
+    "the order of a pattern": (
+        '("factor", "power")',
+        '("power", "factor")',
+        "class.__match_args__",
+    ),
+    "a function for one type": ("return n / 1", "return n / 2", "registry.#1's constants was"),
     "a module's forward": ("+ self.shift", "- self.shift", "NET.class.forward's code was"),
     "a module's number": ("self.shift = 0.5", "self.shift = 0.6", "NET.shift was 0.5, is 0.6"),
     "a part's setting": ("nn.Dropout(0.25)", "nn.Dropout(0.5)", "NET.dropout.p was 0.25, is 0.5"),
@@ -139,6 +169,17 @@ EDITS = {
     "a decorated function": ("return 0.25 *", "return 0.75 *", "decorated.function's constants"),
     "a cached function": ("return n + 1", "return n - 1", "cached.__wrapped__'s code was"),
     "a closed-over number": ("penalty = 0.1", "penalty = 10", "inner.penalty was 0.1, is 10"),
+    "parameters that are swapped": ("helper(y, z", "helper(z, y", "inner.helper's code was"),
+    "parameters with defaults that are swapped": (
+        "slope=0.0, offset=1.0",
+        "offset=0.0, slope=1.0",
+        "inner.affine's code was",
+    ),
+    "closed-over numbers that are swapped": (
+        "low, high = 0.25, 0.75",
+        "high, low = 0.25, 0.75",
+        "inner.low was 0.25, is 0.75",
+    ),
     "code in a generator": ("(r * y.square()", "(r + y.square()", "inner's code was"),
 }
 NO_EDITS = {
@@ -153,6 +194,10 @@ NO_EDITS = {
         "(rate * y.square().sum() for rate in",
     ),
     "a parameter's name": ("def cached(n): return n + 1", "def cached(m): return m + 1"),
+    "a closed-over variable's name": ("penalty", "a_ridge"),
+    "a name that comes first in the alphabet": ("low", "base"),
+    "a closed-over dict's name": ("weights", "another_dict"),
+    "the name of a parameter with a default": ("offset", "a_shift"),
     "brackets and spaces": ("return 1.0 * total", "return (1.0   *   total)"),
     "a function that nothing calls": ("def losses", "def unused(): return 7\n\ndef losses"),
     "a global that nothing reads": ("RIDGE = 0.1", "RIDGE = 0.1; OTHER = 3"),
@@ -192,6 +237,12 @@ def test_an_edit_is_refused_and_named(kind: str, folder: Path) -> None:
 def test_what_is_no_edit_is_not_refused(kind: str, folder: Path) -> None:
     result = kept(folder, edited(*NO_EDITS[kind]), steps=2, callbacks=[pytest.fail])
     assert len(result.history) == 2
+
+
+def test_a_variable_that_is_renamed_and_changed_is_refused_under_its_new_name(folder: Path) -> None:
+    changed = PROGRAM.replace("penalty", "a_ridge").replace("a_ridge = 0.1", "a_ridge = 10")
+    with pytest.raises(UserError, match=r"another run: inner.a_ridge was 0.1, is 10\. Choose"):
+        kept(folder, problem(changed), steps=2)
 
 
 def test_a_module_of_the_users_own_counts_by_what_is_read_from_it(tmp_path: Path) -> None:
@@ -251,7 +302,12 @@ def test_what_the_losses_change_themselves_is_not_compared_and_told(tmp_path: Pa
     assert "inner.function.count (the losses change it)" in text
 
 
-@pytest.mark.parametrize("kind", ["file", "generator", "lock", "random"])
+@torch.library.custom_op("bilevel_tests::twice", mutates_args=())
+def registered(y: torch.Tensor) -> torch.Tensor:
+    return 2 * y
+
+
+@pytest.mark.parametrize("kind", ["file", "generator", "lock", "random", "operator"])
 def test_what_cannot_be_known_is_told(kind: str, tmp_path: Path) -> None:
     with (tmp_path / "a.txt").open("w") as file:
         held = {
@@ -259,11 +315,21 @@ def test_what_cannot_be_known_is_told(kind: str, tmp_path: Path) -> None:
             "generator": (i for i in range(3)),
             "lock": threading.Lock(),
             "random": torch.Generator(),
+            "operator": torch.ops.bilevel_tests.twice.default,
         }[kind]
         made = around(lambda: held)
         kept(tmp_path / "kept", made)
         with pytest.warns(RuntimeWarning, match=r"not all was compared: .*inner.function.held \("):
             kept(tmp_path / "kept", made, steps=7)
+
+
+def test_another_default_dtype_is_refused_as_numbers_in_losses_become_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept(tmp_path, problem())
+    monkeypatch.setattr(torch, "get_default_dtype", lambda: torch.float64)
+    with pytest.raises(UserError, match=r"default dtype was not there, is torch\.float64"):
+        kept(tmp_path, problem())
 
 
 def test_objects_that_refer_to_each_other_end() -> None:

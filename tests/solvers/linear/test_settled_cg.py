@@ -127,3 +127,20 @@ def test_in_single_precision_what_rounding_makes_of_a_zero_is_flat():
     curvature = Curvature()
     assert curvature.learn(MatrixHessian(H), torch.ones(8))
     assert curvature.knows_flats
+
+
+@pytest.mark.parametrize("kappa", [None, 10.0, 1e5])  # None: no ridge
+def test_a_large_system_without_a_solution_is_told_before_its_steps_grow_for_ever(kappa):
+    generator = torch.Generator().manual_seed(7)
+    rows = torch.randn(20, 1100, generator=generator).double()
+    b = torch.randn(1100, generator=generator).double()
+    H = rows.T @ rows
+    if kappa:
+        H += 1300 / kappa * torch.eye(1100).double()
+    found = SettledCG(0.01, preconditioner=None).solve(MatrixHessian(H), b)
+    assert found.status == ("converged" if kappa else "negative_curvature")
+    if kappa:
+        right = torch.linalg.solve(H, b)
+        assert energy(H, found.v - right) <= 0.01 * energy(H, right)
+    else:
+        assert bool((found.v == 0).all())

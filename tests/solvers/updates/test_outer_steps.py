@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 from bilevel.inner import GradientSteps, InnerSolver, Steps
-from bilevel.updates import Adam, Descent, TorchOptimizer
+from bilevel.updates import Adam, Descent, Look, TorchOptimizer
 
 import bilevel
 from bilevel.algorithms import AIDBiO, Algorithm, DoubleLoop, registry
+from bilevel.errors import UserError
 from bilevel.schedules import decaying
 
 from ...truth.dense_truth import relative
@@ -162,3 +163,9 @@ def test_any_inner_solver_serves_every_algorithm_that_takes_one(name, solver):
     assert relative(first, q.gradient(torch.zeros(3).double())) < 1e-7
     assert relative(second, q.gradient(seen[0].x)) < 1e-6
     assert relative(seen[1].y, q.inner_solution(seen[0].x)) < 1e-6
+
+
+def test_a_factory_that_takes_names_for_parameters_is_told() -> None:
+    update = TorchOptimizer(lambda named: torch.optim.SGD(named, 0.1), like=torch.nn.Linear(2, 1))
+    with pytest.raises(UserError, match=r"by name: take their values, as in lambda named"):
+        update.apply(torch.zeros(3), torch.ones(3), {}, Look())

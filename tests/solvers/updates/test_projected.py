@@ -157,7 +157,8 @@ def test_a_projection_keeps_no_graph():
 )
 def test_a_projection_that_gives_no_such_point_is_a_clear_error(project, got):
     algorithm = AIDBiO(**STEPS, outer=Projected(Descent(0.1), project))
-    with pytest.raises(ValueError, match=rf"project must give a point of shape \(3,\).*got.*{got}"):
+    says = rf"project must return a point of shape \(3,\).*got.*{got}"
+    with pytest.raises(ValueError, match=says):
         bilevel.minimize(quadratic(4.0).problem(), algorithm, steps=1)
 
 

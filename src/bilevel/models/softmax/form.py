@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bilevel.arguments import optional, positive
+from bilevel.arguments import Checked, Positive
 from bilevel.models.softmax.losses import CrossEntropy, Loss
 from bilevel.problem.sources import Batch
 from bilevel.problem.structure import Variables
@@ -27,10 +27,18 @@ Matrix = Any  # a dense or CSR tensor, or stored rows
 
 @dataclass(frozen=True)
 class SigmoidWeights:
-    """s_i = σ(x_i): one outer variable per training row (data hyper-cleaning)."""
+    """s_i = σ(x_i): one outer variable per training row (data hyper-cleaning).
+
+    Example:
+        >>> import torch, bilevel
+        >>> rows = torch.eye(4).double(), torch.tensor([0, 1, 2, 0])
+        >>> weights, ridge = bilevel.SigmoidWeights(), bilevel.Ridge(0.1)
+        >>> len(bilevel.softmax_problem(rows, rows, weights=weights, penalty=ridge).x0)
+        4
+    """
 
 
-class Penalty(ABC):
+class Penalty(Checked, ABC):
     """R(x, W) = Σ_jk c_jk(x) W_jk², with coefficients that may depend on x."""
 
     @abstractmethod
@@ -44,12 +52,17 @@ class Penalty(ABC):
 
 @dataclass(frozen=True)
 class Ridge(Penalty):
-    """R = strength · ‖W‖², the same for all weights."""
+    """R = strength · ‖W‖², the same for all weights.
 
-    strength: float
+    Example:
+        >>> import torch, bilevel
+        >>> W = torch.ones(4, 3).double()
+        >>> ridge = bilevel.Ridge(0.5)
+        >>> float((ridge.coefficients(None, W) * W.square()).sum())  # R = 0.5 ‖W‖²
+        6.0
+    """
 
-    def __post_init__(self) -> None:
-        positive("strength", self.strength)
+    strength: Positive
 
     def shape(self, features: int, classes: int) -> None:
         return None
@@ -66,10 +79,7 @@ class _Learned(Penalty):
         scale: the factor in front of the sum; by default one over the number of weights.
     """
 
-    scale: float | None = None
-
-    def __post_init__(self) -> None:
-        optional(positive, "scale", self.scale)
+    scale: Positive | None = None
 
     def coefficients(self, x: Tensor | None, W: Tensor) -> Tensor:
         assert x is not None
@@ -108,6 +118,12 @@ class PerClass(_Learned):
 
     Args:
         scale: in place of 1/cp.
+
+    Example:
+        >>> import torch, bilevel
+        >>> rows = torch.eye(4).double(), torch.tensor([0, 1, 2, 0])
+        >>> len(bilevel.softmax_problem(rows, rows, penalty=bilevel.PerClass()).x0)
+        3
     """
 
     def shape(self, features: int, classes: int) -> tuple[int, ...]:
@@ -123,6 +139,12 @@ class PerWeight(_Learned):
 
     Args:
         scale: in place of 1/cp.
+
+    Example:
+        >>> import torch, bilevel
+        >>> rows = torch.eye(4).double(), torch.tensor([0, 1, 2, 0])
+        >>> len(bilevel.softmax_problem(rows, rows, penalty=bilevel.PerWeight()).x0)
+        12
     """
 
     def shape(self, features: int, classes: int) -> tuple[int, ...]:
@@ -188,7 +210,7 @@ class SoftmaxForm:
             zeros["penalties"] = self.zeros(self.penalty_shape)
         if not zeros:
             raise ValueError(
-                "nothing to learn outside: use SigmoidWeights() as weights, or PerFeature(), "
+                "x would be empty: use SigmoidWeights() as weights, or PerFeature(), "
                 "PerClass() or PerWeight() as the penalty"
             )
         return zeros if len(zeros) > 1 else next(iter(zeros.values()))

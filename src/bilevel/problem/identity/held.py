@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import importlib
 import inspect
@@ -15,12 +16,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from bilevel.problem.identity.code import imports_in, names_in
-from bilevel.problem.identity.own import is_own_code, is_own_module
+from bilevel.problem.identity.code import cells_in, imports_in, names_in
+from bilevel.problem.identity.own import is_own, is_own_code, is_own_module
 
 Parts = Iterator[tuple[str, Any]]
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_OF_MODULES = frozenset(vars(nn.Module())) - {"training"}
+_PLACES = {"_torchdynamo_wrapper_id"}  # an address: another in each process
+_CACHES = {"dispatch_cache", "cache_token", "_clear_cache"}  # of functools.singledispatch
+_OF_MODULES = frozenset(vars(nn.Module())) - {"training"} | _PLACES
 _SHORT, _LONGEST = int | float | complex | bytes | None, 80  # keys, and letters of them
 _BY_ANY_NAME = {"getattr", "vars", "__dict__"}  # what they read may not be in the code
 _COUNTED = int | float | complex | Tensor | np.ndarray  # behind a name such as __ridge__
@@ -99,23 +102,33 @@ def _of_function(function: FunctionType) -> Parts:
     if is_own_code(code):
         for name in sorted(read & known.keys()):
             yield from _global(name, known[name], all_names)
+        yield from _put_into_builtins(read - known.keys())
         for name in imports_in(code, str(known.get("__package__") or "")):
             with suppress(ImportError):  # then the loss itself will tell
                 yield from _global(name, importlib.import_module(name), all_names)
+        yield from _put_into("Tensor", Tensor, all_names)
     for name, value in closed_over(function).items():
-        yield from _global(name, value, all_names)
-    parameters = code.co_varnames[: code.co_argcount]
-    defaults = function.__defaults__ or ()
-    yield from zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True)
+        if is_own_code(code) or name not in _CACHES:
+            yield from _global(name, value, all_names)
+    yield from defaults_of(function).items()
     yield from (function.__kwdefaults__ or {}).items()
     for name, part in vars(function).items():
-        yield ("wrapped" if name == "__wrapped__" else name), part
+        if name not in _PLACES | _CACHES:
+            yield ("wrapped" if name == "__wrapped__" else name), part
 
 
 def closed_over(function: FunctionType) -> dict[str, Any]:
-    """The values of its closure; a variable that is not assigned yet is left out."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {name: cell.cell_contents for name, cell in cells if cell != type(cell)()}
+    """Its closure, as it is first used; a variable that is not assigned yet is left out."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    used = {name: cells[name] for name in cells_in(function.__code__) if name in cells} | cells
+    return {name: cell.cell_contents for name, cell in used.items() if cell != type(cell)()}
+
+
+def defaults_of(function: FunctionType) -> dict[str, Any]:
+    """The defaults of parameters that may be given by position."""
+    parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
+    defaults = function.__defaults__ or ()
+    return dict(zip(parameters[len(parameters) - len(defaults) :], defaults, strict=True))
 
 
 def _global(name: str, value: Any, names: set[str], depth: int = 4) -> Parts:
@@ -125,26 +138,49 @@ def _global(name: str, value: Any, names: set[str], depth: int = 4) -> Parts:
     read = sorted(names & vars(value).keys()) if by_name else []
     if not read:  # no attribute by name: the module is passed on as a whole
         yield name, value
+        if isinstance(value, ModuleType) and not here:
+            yield from _put_into(name, value, names)
         return
     for attribute in (*read, *({"__getattr__"} & vars(value).keys())):
         yield from _global(f"{name}.{attribute}", vars(value)[attribute], names, depth - 1)
+
+
+def _put_into(name: str, place: Any, names: set[str], depth: int = 4) -> Parts:
+    """What the user has put into a library's module or class, as far as the function names it."""
+    for attribute in sorted(names & vars(place).keys()):
+        value, path = vars(place)[attribute], f"{name}.{attribute}"
+        if isinstance(value, ModuleType) and depth and not is_own_module(value.__name__):
+            yield from _put_into(path, value, names, depth - 1)
+        elif is_own(value):
+            yield path, value
+
+
+def _put_into_builtins(names: set[str]) -> Parts:
+    """What the user has put among Python's own names, or in the place of one."""
+    for name in sorted(names & vars(builtins).keys()):
+        value = vars(builtins)[name]
+        if is_own(value) or not (inspect.isbuiltin(value) or inspect.isclass(value)):
+            yield name, value
 
 
 def _of_class(kind: type) -> Parts:
     """What the class and its bases define, as far as they are the user's own."""
     for owner in kind.__mro__:
         if not is_own_module(owner.__module__):
+            yield from _put_into_class(owner)
             continue
         for name, value in vars(owner).items():
+            value = getattr(value, "__func__", value)  # of a static or a class method
             hidden = name.startswith("__") and not (callable(value) or isinstance(value, _COUNTED))
-            hidden |= name == "__firstlineno__"
+            hidden = name == "__firstlineno__" or (hidden and name != "__match_args__")
             foreign = inspect.isdatadescriptor(value) and not is_own_module(type(value).__module__)
             if isinstance(value, property):
                 yield name, value.fget
+                yield f"{name}.setter", value.fset
             elif isinstance(value, functools.cached_property):
                 yield name, value.func  # beside it is a lock
             elif not hidden and name != "_abc_impl" and not foreign:
-                yield name, getattr(value, "__func__", value)
+                yield name, value
     if is_own_module(type(kind).__module__):
         yield "metaclass", type(kind)
 
@@ -173,9 +209,10 @@ def _of_object(value: Any) -> Parts:
             if not isinstance(inspect.getattr_static(kind, name, None), functools.cached_property):
                 yield name, part
         for owner in kind.__mro__:
-            slots = vars(owner).get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if name != "__dict__" and hasattr(value, name):
+            # Under full names: the slot `__r` of a class C is `_C__r`.
+            slots = vars(owner).items() if "__slots__" in vars(owner) else ()
+            for name, slot in slots:
+                if inspect.ismemberdescriptor(slot) and hasattr(value, name):
                     yield name, getattr(value, name)
     yield from class_of(value)
 
@@ -187,6 +224,15 @@ def attributes(value: Any) -> Parts:
 
 
 def class_of(value: Any) -> Parts:
-    """Its class, if the user defined it."""
+    """Its class, if the user defined it, or else what the user has put into it."""
     if is_own_module(type(value).__module__):
         yield "class", type(value)
+    else:
+        for owner in type(value).__mro__:
+            yield from _put_into_class(owner)
+
+
+def _put_into_class(kind: type) -> Parts:
+    """The methods of a library's class that the user has replaced or added."""
+    methods = ((n, v) for n, v in vars(kind).items() if isinstance(v, FunctionType))
+    yield from ((name, method) for name, method in methods if is_own(method))

@@ -6,7 +6,7 @@ import functools
 import sys
 import sysconfig
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 _HOME = str(Path(__file__).resolve().parents[2])  # of bilevel itself
@@ -26,6 +26,19 @@ def is_own_module(name: str) -> bool:
     modules = (sys.modules.get(part) for part in (name, name.partition(".")[0]))
     files = (getattr(module, "__file__", None) for module in modules)
     return all(file is None or _is_own_file(file) for file in files)
+
+
+def is_own(value: Any) -> bool:
+    """Whether the user wrote a function, a class, or that of an instance, wherever it was put."""
+    if isinstance(value, functools.partial):
+        return is_own(value.func)
+    if isinstance(value, FunctionType):
+        # Libraries make code from texts, too; a wrapper of the user's bears the name of a library.
+        made = value.__code__.co_filename.startswith("<")
+        made = made and not is_own_module(str(value.__module__))
+        return is_own_code(value.__code__) and not made
+    kind = value if isinstance(value, type) else type(value)
+    return any(is_own(part) for part in vars(kind).values() if isinstance(part, FunctionType))
 
 
 def package_of(value: Any) -> str:

@@ -26,7 +26,13 @@ from torch import Tensor, nn
 
 from bilevel.problem.identity.code import asked_in, constants_of, digest_of_code
 from bilevel.problem.identity.digests import digest_of_rows, digest_of_tensor, digest_of_text
-from bilevel.problem.identity.held import attributes, class_of, closed_over, parts_of
+from bilevel.problem.identity.held import (
+    attributes,
+    class_of,
+    closed_over,
+    defaults_of,
+    parts_of,
+)
 from bilevel.problem.identity.own import is_own_code, is_own_module, package_of, version_of
 from bilevel.problem.sources import Source, as_source
 from bilevel.problem.stored.base import StoredRows
@@ -35,6 +41,7 @@ Identity = dict[str, str]  # by name, such as "inner_lr": "0.1"
 Known = dict[int, tuple[str, Any]]  # by id; holding the value keeps its id unique
 NOT_COMPARED = "not compared: "
 VERSION = "version of "
+VARIABLES = "'s variables"  # their names, in an order that renaming does not change
 _SHORT = 100  # characters of a text, and parts of a list, that are shown one by one
 _MOST = 5000  # parts: an object may lead to everything in a program
 _NUMBERS = str | bytes | int | float | complex | torch.dtype | torch.device | np.generic
@@ -115,6 +122,8 @@ def _described(
         return [("", class_name(value))], parts
     if isinstance(value, _RANDOM):
         return [("", f"{NOT_COMPARED}random numbers are drawn from it")], ()
+    if type(value).__module__ == "torch._ops" and not str(value).startswith("aten."):
+        return [("", f"{NOT_COMPARED}what torch runs for {value} was registered elsewhere")], ()
     if value is os.environ:
         return [("", f"{NOT_COMPARED}it is the environment")], ()
     if isinstance(value, set | frozenset):
@@ -125,6 +134,8 @@ def _described(
         return (), parts_of(value)
     if isinstance(value, ModuleType):
         return [("", f"module {value.__name__}"), *_library(value.__name__)], parts_of(value)
+    if class_name(value) == "torch.fx.graph.Graph":  # its nodes hold addresses
+        return [("", f"a graph with digest {digest_of_text(str(value))}")], ()
     if inspect.isfunction(compiled := getattr(value, "py_func", None)):  # by numba
         return [("", class_name(value))], [("function", compiled)]
     if inspect.isroutine(value) or inspect.isclass(value):
@@ -195,6 +206,7 @@ def _function(value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(code, CodeType) and is_own_code(code):
         constants = [_plain(c) or ", ".join(words_of({"": c}).values()) for c in constants_of(code)]
         yield "'s code", digest_of_code(code)
+        yield VARIABLES, ", ".join([*closed_over(function), *defaults_of(function)])
         yield "'s constants", _shortened(", ".join(constants), "some")
         if asked := asked_in(code, {**function.__globals__, **closed_over(function)}):
             yield "'s surroundings", f"{NOT_COMPARED}it asks {', '.join(asked)}"

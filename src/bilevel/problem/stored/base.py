@@ -30,6 +30,15 @@ class StoredRows(ABC):
     Args:
         shape: the number of rows, and the shape of a row.
         dtype: of the tensors that are read.
+
+    Example:
+        >>> import numpy as np, tempfile
+        >>> from bilevel.stored import NpyRows
+        >>> path = tempfile.mkdtemp() + "/rows.npy"
+        >>> np.save(path, np.arange(6.0).reshape(3, 2))
+        >>> rows = NpyRows(path)
+        >>> len(rows), rows.nbytes, rows.part(1, 3).all().tolist()
+        (3, 48, [[2.0, 3.0], [4.0, 5.0]])
     """
 
     shape: tuple[int, ...]

@@ -15,7 +15,7 @@ import bilevel
 from bilevel.errors import UserError
 from bilevel.problem.identity.digests import WHOLE
 from bilevel.problem.identity.problems import identity_of_problem
-from bilevel.problem.identity.words import NOT_COMPARED, VERSION, without_rooms, words_of
+from bilevel.problem.identity.words import NOT_COMPARED, VARIABLES, VERSION, without_rooms, words_of
 from bilevel.problem.identity.words import Identity as Identity
 from bilevel.problem.peers import Peers
 from bilevel.problem.problem import Problem
@@ -33,7 +33,7 @@ def identity_of_settings(name: str, value: Any) -> Identity:
         >>> found["algorithm"], found["algorithm.inner_steps"]
         ('bilevel.AIDBiO', '3')
     """
-    return {key: word for key, word in words_of({name: value}).items() if not _is_soft(key)}
+    return {key: word for key, word in words_of({name: value}).items() if not _is_version(key)}
 
 
 def identity_of_run(problem: Problem, algorithm: Any, settings: Mapping[str, Any]) -> Identity:
@@ -41,6 +41,7 @@ def identity_of_run(problem: Problem, algorithm: Any, settings: Mapping[str, Any
     return {
         **identity_of_problem(problem),
         **words_of({"algorithm": algorithm, **settings}),
+        **_modes(),
         **_machine(),
     }
 
@@ -64,15 +65,18 @@ def differences(old: Mapping[str, str], new: Mapping[str, str], newer: bool = Fa
         unlike = WHOLE, "the same as "  # what was looked at, and named, in other ways
         new = {n: w for n, w in new.items() if n in old and not any(u in w for u in unlike)}
         old = {name: old[name] for name in new}
+    if same_python := old.get(_PYTHON) == new.get(_PYTHON):
+        old = _renamed(old, new)
     skipped = {name for words in (old, new) for name in words if _is_skipped(name, words)}
-    if old.get(_PYTHON) != new.get(_PYTHON):  # whose bytecode differs
+    if not same_python:  # whose bytecode differs
         skipped |= {name for name in (*old, *new) if name.endswith(("'s code", "'s constants"))}
-    return _told(old, new, [n for n in {**old, **new} if n not in skipped and not _is_soft(n)])
+    skipped |= {n for n in (*old, *new) if _is_version(n) or n.endswith(VARIABLES)}
+    return _told(old, new, [name for name in {**old, **new} if name not in skipped])
 
 
 def other_versions(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """The software on which the last digits depend, although the run is the same."""
-    return _told(old, new, [name for name in old if _is_soft(name) and name in new])
+    return _told(old, new, [n for n in old if _is_version(n) and n in new])
 
 
 def not_compared(identity: Mapping[str, str]) -> list[str]:
@@ -109,6 +113,23 @@ def check_agreement(peers: Peers, mine: Identity) -> None:
         raise UserError(f"the processes do not work on the same run: {'; '.join(told)}{own}")
 
 
+def _renamed(old: Mapping[str, str], new: Mapping[str, str]) -> Mapping[str, str]:
+    """`old` with the variables of its functions under the names that they have in `new`."""
+    for name in new:  # a function before those that it holds
+        before, now = (words.get(name, "").split(", ") for words in (old, new))
+        # By place, unless one is new: that is more than another name.
+        if name.endswith(VARIABLES) and before != now and len(before) == len(now):
+            holder, names = name.removesuffix(VARIABLES), dict(zip(before, now, strict=True))
+            old = {_in(holder, names, key): _in(holder, names, old[key]) for key in old}
+    return old
+
+
+def _in(holder: str, names: Mapping[str, str], text: str) -> str:
+    """A name, or a word that refers to one, with the variables of a function renamed."""
+    place = rf"^((?:the same as )?{re.escape(holder)}\.)({'|'.join(names)})(?=\.|'s |$)"
+    return re.sub(place, lambda found: found[1] + names[found[2]], text)
+
+
 def _told(old: Mapping[str, str], new: Mapping[str, str], names: list[str]) -> list[str]:
     return [
         f"{name} was {old.get(name, 'not there')}, is {new.get(name, 'not there')}"
@@ -117,7 +138,7 @@ def _told(old: Mapping[str, str], new: Mapping[str, str], names: list[str]) -> l
     ]
 
 
-def _is_soft(name: str) -> bool:
+def _is_version(name: str) -> bool:
     return name.startswith(VERSION) or name == _THREADS
 
 
@@ -126,6 +147,15 @@ def _is_skipped(name: str, words: Mapping[str, str]) -> bool:
     steps = name.split(".")
     places = (".".join(steps[: i + 1]) for i in range(len(steps)))
     return any(words.get(place, "").startswith(NOT_COMPARED) for place in places)
+
+
+def _modes() -> Identity:
+    """What torch has been told to do in other ways than it does by itself."""
+    found = {
+        "torch's default dtype": (str(torch.get_default_dtype()), "torch.float32"),
+        "torch's precision of float32 products": (torch.get_float32_matmul_precision(), "highest"),
+    }
+    return {name: mode for name, (mode, usual) in found.items() if mode != usual}
 
 
 def _machine() -> Identity:

@@ -167,8 +167,8 @@ def keeper_in(
     if folder is None:
         yield NoKeeper()
         return
-    place = Path(folder)
-    with _named_errors(place):
+    with _named_errors(place := Path(folder)):
+        place = place.absolute()  # a loss or a callback may change the working directory
         place.mkdir(parents=True, exist_ok=True)
     # Two runs in one folder would overwrite each other's checkpoints.
     with locked(place):

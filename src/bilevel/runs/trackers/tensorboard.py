@@ -15,6 +15,16 @@ class TensorBoard(Log):
 
     Args:
         folder: one for each run.
+
+    Example:
+        >>> import os, tempfile, bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> from bilevel.trackers import TensorBoard, Tracker
+        >>> folder = tempfile.mkdtemp()
+        >>> with Tracker(TensorBoard(folder)) as tracker:
+        ...     result = bilevel.minimize(halves(), steps=2, callbacks=[tracker])
+        >>> len(os.listdir(folder))
+        1
     """
 
     def __init__(self, folder: str | Path) -> None:

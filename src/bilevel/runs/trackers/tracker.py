@@ -22,7 +22,22 @@ BROKEN_OFF = "broken_off"  # the status of a run that raised an error
 
 
 class Log(ABC):
-    """Where curves go. A run that is resumed after a kill continues in the same log."""
+    """Where curves go. A run that is resumed after a kill continues in the same log.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> from bilevel.trackers import Log, Tracker
+        >>> class Steps(Log):
+        ...     seen = ()
+        ...     def begin(self, step, settings): ...
+        ...     def write(self, step, values): self.seen += (step,)
+        ...     def end(self, status, message): ...
+        >>> with Tracker(log := Steps()) as tracker:
+        ...     result = bilevel.minimize(halves(), steps=2, callbacks=[tracker])
+        >>> log.seen
+        (1, 2)
+    """
 
     @abstractmethod
     def begin(self, step: int, settings: Settings) -> None:

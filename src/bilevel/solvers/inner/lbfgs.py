@@ -11,7 +11,7 @@ import scipy  # its parts are loaded when first used
 import torch
 from torch import Tensor
 
-from bilevel.arguments import non_negative, positive, positive_integer
+from bilevel.arguments import Count, NonNegative, Positive
 from bilevel.oracles.points import Oracle
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
@@ -41,16 +41,10 @@ class LBFGS(InnerSolver):
         True
     """
 
-    tol: float = 1e-6
-    steps: int = 1000
-    memory: int = 10
-    drop: float = 0.0
-
-    def __post_init__(self) -> None:
-        positive("tol", self.tol)
-        non_negative("drop", self.drop)
-        positive_integer("steps", self.steps)
-        positive_integer("memory", self.memory)
+    tol: Positive = 1e-6
+    steps: Count = 1000
+    memory: Count = 10
+    drop: NonNegative = 0.0
 
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
         search = _Search(oracle, x, y)

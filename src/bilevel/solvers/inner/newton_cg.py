@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bilevel.arguments import non_negative, positive, positive_integer
+from bilevel.arguments import Count, NonNegative, Positive
 from bilevel.numerics.vectors import dot, norm
 from bilevel.oracles.points import Oracle
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
 from bilevel.solvers.linear.base import LinearStatus
-from bilevel.solvers.linear.cg import CG, Preconditioner
+from bilevel.solvers.linear.cg import Preconditioner
 from bilevel.solvers.linear.inner_hessian import InnerHessian
 from bilevel.solvers.linear.settled_cg import SettledCG
 
@@ -53,18 +53,11 @@ class NewtonCG(InnerSolver):
         True
     """
 
-    tol: float = 1e-6
-    steps: int = 100
-    cg_steps: int = 100
+    tol: Positive = 1e-6
+    steps: Count = 100
+    cg_steps: Count = 100
     preconditioner: Preconditioner | None = None
-    drop: float = 0.0
-
-    def __post_init__(self) -> None:
-        positive("tol", self.tol)
-        non_negative("drop", self.drop)
-        positive_integer("steps", self.steps)
-        positive_integer("cg_steps", self.cg_steps)
-        CG(preconditioner=self.preconditioner)  # checks it
+    drop: NonNegative = 0.0
 
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
         start, useful, value = None, math.inf, None
@@ -73,7 +66,7 @@ class NewtonCG(InnerSolver):
             gradient = hessian.full.gradient()
             size = norm(gradient)
             start = start or size
-            if not math.isfinite(size):  # nor is infinity at most a fraction of infinity
+            if not math.isfinite(size):  # nor would a fraction of infinity mean anything
                 break
             if size <= max(self.tol, self.drop * start):
                 return InnerSolution(y, InnerStatus.CONVERGED, step, size)

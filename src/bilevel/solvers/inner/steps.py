@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from bilevel.arguments import instance, optional, positive_integer
+from bilevel.arguments import Count, Flag
 from bilevel.oracles.points import Oracle
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.problem.sources import Rows
-from bilevel.solvers.inner.base import InnerSolution, InnerSolver, InnerStatus
+from bilevel.solvers.inner.base import InnerSolution, InnerSolver
 from bilevel.solvers.updates.base import Look, Memory, Update
 
 _TAKEN = "steps taken"  # kept with the update's memory: where its schedule continues
@@ -50,19 +50,9 @@ class Steps(InnerSolver):
     """
 
     update: Update
-    steps: int
-    batch: int | None = None
-    keep: bool = False
-
-    def __post_init__(self) -> None:
-        instance("update", self.update, Update, "bilevel.updates.Momentum(0.1)")
-        instance("keep", self.keep, bool, "True or False")
-        positive_integer("steps", self.steps)
-        optional(positive_integer, "batch", self.batch)
-
-    @property
-    def samples(self) -> bool:
-        return self.batch is not None
+    steps: Count
+    batch: Count | None = None
+    keep: Flag = False
 
     def solve(self, oracle: Oracle, x: Tensor, y: Tensor, streams: Streams) -> InnerSolution:
         return self.go_on(oracle, x, y, streams, {})
@@ -91,7 +81,7 @@ class Steps(InnerSolver):
     def solution(self, y: Tensor, known: Memory, moves: list[Move]) -> InnerSolution:
         """Where the steps have led."""
         kept = {_TAKEN: moves[-1].look.step + 1, **known} if self.keep else {}
-        return InnerSolution(y, InnerStatus.STEP_LIMIT, len(moves), memory=kept)
+        return InnerSolution(y, steps=len(moves), memory=kept)
 
     def price(self) -> Cost:
         return Cost(gc_g=self.steps)

@@ -4,9 +4,8 @@ One file each; a solver put into this folder is discovered and offered here.
 """
 
 import sys
-from typing import Any
 
-from bilevel.discovery import defined_in
+from bilevel.discovery import defined_in, offering
 from bilevel.solvers.linear.base import (
     Hessian,
     LinearSolution,
@@ -28,9 +27,4 @@ __all__ = [
     "jacobi",
     *_solvers,
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _solvers:
-        return _solvers[name]
-    raise AttributeError(f"bilevel.linear has no {name!r}; it has {', '.join(__all__)}")
+__getattr__ = offering("bilevel.linear", _solvers, __all__)

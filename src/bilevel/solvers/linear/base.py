@@ -8,15 +8,27 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
+from bilevel.arguments import Checked
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.measured import Measured
 
 
 class Hessian(ABC):
-    """H as a solver sees it: products on all rows, or on fresh batches."""
+    """H as a solver sees it: products on all rows, or on fresh batches.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.linear import Hessian, MatrixHessian
+        >>> H = MatrixHessian(torch.tensor([[2.0, 1.0], [1.0, 3.0]]).double())
+        >>> isinstance(H, Hessian), H.diagonal().tolist()
+        (True, [2.0, 3.0])
+        >>> H.product(torch.ones(2).double()).tolist()
+        [3.0, 4.0]
+    """
 
     size: int
     streams: Streams  # the random choices that a solver may make
@@ -26,8 +38,13 @@ class Hessian(ABC):
         """H v on all rows."""
 
     def term(self, v: Tensor) -> Tensor:
-        """H v on all rows for one term of a series; losses that draw draw afresh for each."""
+        """H v on all rows for one term of a series; random losses draw again for each term."""
         return self.product(v)
+
+    def matrix(self, like: Tensor) -> Tensor:
+        """H itself, row by row."""
+        unit = torch.eye(self.size, dtype=like.dtype, device=like.device)
+        return torch.stack([self.product(e) for e in unit])
 
     @abstractmethod
     def sampled_product(self, v: Tensor, batch: int | None) -> Tensor:
@@ -108,17 +125,36 @@ class LinearSolution:
         status: how the solve ended.
         steps: the steps (or terms) that were taken.
         residual: ‖b − H v‖ if the method knows it for free, else None.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.linear import CG, MatrixHessian
+        >>> H = MatrixHessian(torch.diag(torch.tensor([1.0, 9.0]).double()))
+        >>> found = CG(steps=1, tol=1e-6).solve(H, torch.ones(2).double())
+        >>> str(found.status), found.steps
+        ('not_converged', 1)
     """
 
     v: Tensor
-    status: LinearStatus
-    steps: int
-    residual: float | None
+    status: LinearStatus = LinearStatus.STEP_LIMIT
+    steps: int = 0
+    residual: float | None = None
 
 
-class LinearSolver(ABC):
-    """A way to solve H v = b."""
+class LinearSolver(Checked, ABC):
+    """A way to solve H v = b.
 
+    Example:
+        >>> import torch, bilevel
+        >>> from bilevel.linear import LinearSolution, LinearSolver, LinearStatus, MatrixHessian
+        >>> class Diagonal(LinearSolver):
+        ...     def solve(self, hessian, b, v0=None):
+        ...         return LinearSolution(b / hessian.diagonal(), LinearStatus.STEP_LIMIT, 0, None)
+        >>> Diagonal().solve(MatrixHessian(4 * torch.eye(2)), torch.ones(2)).v
+        tensor([0.2500, 0.2500])
+    """
+
+    such_as = "bilevel.linear.CG(steps=20)"
     converges = True  # whether enough steps or terms give the solution
 
     @abstractmethod
@@ -128,7 +164,7 @@ class LinearSolver(ABC):
     @property
     def samples(self) -> bool:
         """Whether it draws batches, so that its answer is noisy."""
-        return False
+        return getattr(self, "batch", None) is not None
 
     def price(self, warm: bool) -> Cost:
         """What a solve costs, from a v0 or from zero; None if a tolerance or chance decides."""
@@ -153,10 +189,6 @@ class SeriesSolver(LinearSolver):
 
     batch: int | None
 
-    @property
-    def samples(self) -> bool:
-        return self.batch is not None
-
     @abstractmethod
     def plan(self, streams: Streams, rate: Callable[[Measured], float]) -> SeriesPlan:
         """What it will do; `rate` measures a step size."""
@@ -165,9 +197,4 @@ class SeriesSolver(LinearSolver):
         # A series starts from b: v0 is not used.
         sizes, lr, scale, summed = self.plan(hessian.streams, hessian.rate)
         last, total = hessian.contract(b, sizes, lr)
-        return solution((total if summed else last) * scale, len(sizes))
-
-
-def solution(v: Tensor, terms: int) -> LinearSolution:
-    """The solution by a series, which is done when its terms are."""
-    return LinearSolution(v, LinearStatus.STEP_LIMIT, terms, residual=None)
+        return LinearSolution((total if summed else last) * scale, steps=len(sizes))

@@ -126,8 +126,7 @@ class Curvature:
         self._slow = 0.0
         if hessian.size > _DENSE:
             return False
-        unit = torch.eye(hessian.size, dtype=like.dtype, device=like.device)
-        H = torch.stack([hessian.product(e) for e in unit])
+        H = hessian.matrix(like)
         if H.dtype.itemsize < 4:  # there is no eigh in half precision
             H = H.float()
         if not bool(H.isfinite().all()):

@@ -26,8 +26,7 @@ class Dense(LinearSolver):
     """
 
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
-        unit = torch.eye(hessian.size, dtype=b.dtype, device=b.device)
-        H = torch.stack([hessian.product(column) for column in unit])
+        H = hessian.matrix(b)
         # Rounding leaves H slightly asymmetric, and Cholesky reads only one triangle.
         H = (H + H.T) / 2
         # The factorisation also tells whether H is positive definite.

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import positive, positive_integer
+from bilevel.arguments import Count, Positive
 from bilevel.oracles.prices import Cost
-from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
+from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,8 @@ class FixedPoint(LinearSolver):
     computation", ICML 2020, Algorithm 2 (fixed-point method).
     """
 
-    steps: int
-    lr: float
-
-    def __post_init__(self) -> None:
-        positive_integer("steps", self.steps)
-        positive("lr", self.lr)
+    steps: Count
+    lr: Positive
 
     def price(self, warm: bool) -> Cost:
         # The first step from zero needs no product.
@@ -47,4 +43,4 @@ class FixedPoint(LinearSolver):
             v, done = v0.clone(), 0
         for _ in range(done, self.steps):
             v.sub_(hessian.product(v) - b, alpha=self.lr)
-        return LinearSolution(v, LinearStatus.STEP_LIMIT, self.steps, residual=None)
+        return LinearSolution(v, steps=self.steps)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import positive
+from bilevel.arguments import Positive
 from bilevel.oracles.prices import Cost
-from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, solution
+from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,12 @@ class Identity(LinearSolver):
     regularization hyperparameters", ICML 2016 (T1-T2).
     """
 
-    scale: float = 1.0
+    scale: Positive = 1.0
 
     converges = False
-
-    def __post_init__(self) -> None:
-        positive("scale", self.scale)
 
     def price(self, warm: bool) -> Cost:
         return Cost(hv=0)
 
     def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
-        return solution(b * self.scale, 0)
+        return LinearSolution(b * self.scale)

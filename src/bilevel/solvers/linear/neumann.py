@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from bilevel.arguments import natural, positive
+from bilevel.arguments import Natural, Positive
 from bilevel.oracles.prices import Cost
-from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
+from bilevel.problem.sampling import Streams
+from bilevel.solvers.linear.base import SeriesPlan, SeriesSolver
+from bilevel.solvers.measured import Measured
 
 
 @dataclass(frozen=True)
-class Neumann(LinearSolver):
+class Neumann(SeriesSolver):
     """v = η Σ_{i=0..Q} (I − ηH)^i b, with Q = `terms` products on all rows and η = `lr`.
 
     The residual b − H v is (I − ηH)^(Q+1) b. A series has no start: v0 is not used.
@@ -26,20 +27,13 @@ class Neumann(LinearSolver):
     Reference: the paper, equation (5), with all rows in each batch.
     """
 
-    terms: int
-    lr: float
+    terms: Natural
+    lr: Positive
 
-    def __post_init__(self) -> None:
-        natural("terms", self.terms)
-        positive("lr", self.lr)
+    batch = None  # all rows
 
     def price(self, warm: bool) -> Cost:
         return Cost(hv=self.terms)
 
-    def solve(self, hessian: Hessian, b: Tensor, v0: Tensor | None = None) -> LinearSolution:
-        # Two vectors, whatever the number of terms.
-        r, total = b.clone(), b.clone()
-        for _ in range(self.terms):
-            r.sub_(hessian.term(r), alpha=self.lr)
-            total.add_(r)
-        return LinearSolution(total * self.lr, LinearStatus.STEP_LIMIT, self.terms, residual=None)
+    def plan(self, streams: Streams, rate: Callable[[Measured], float]) -> SeriesPlan:
+        return SeriesPlan([None] * self.terms, self.lr, scale=self.lr, summed=True)

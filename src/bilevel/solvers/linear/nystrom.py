@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bilevel.arguments import positive, positive_integer
+from bilevel.arguments import Count, Positive
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.prices import Cost
-from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, solution
+from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver
 from bilevel.solvers.linear.cg import Apply
 
 
@@ -36,14 +36,10 @@ class Nystrom(LinearSolver):
     AISTATS 2023; in this stable form, Frangella, Tropp & Udell, 2023.
     """
 
-    rank: int = 5
-    damping: float = 0.01
+    rank: Count = 5
+    damping: Positive = 0.01
 
     converges = False
-
-    def __post_init__(self) -> None:
-        positive_integer("rank", self.rank)
-        positive("damping", self.damping)
 
     def price(self, warm: bool) -> Cost:
         return Cost(hv=self.rank)
@@ -55,7 +51,7 @@ class Nystrom(LinearSolver):
         outside = b - U @ along
         # Once more: what rounding has left inside would be divided by ρ.
         outside = outside - U @ (U.T @ outside)
-        return solution(inside + outside / self.damping, len(values))
+        return LinearSolution(inside + outside / self.damping, steps=len(values))
 
     def __call__(self, hessian: Hessian) -> Apply:
         """A preconditioner: it equalises the sketched eigenvalues and leaves the rest."""

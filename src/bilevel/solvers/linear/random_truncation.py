@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bilevel.arguments import batch_size, optional, positive_integer
+from bilevel.arguments import BatchSize, Count, Positive
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.linear.base import SeriesPlan, SeriesSolver
-from bilevel.solvers.measured import Measured, check_rate
+from bilevel.solvers.measured import Measured
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,9 @@ class RandomTruncation(SeriesSolver):
     equation (3.3) and Lemma 3.2.
     """
 
-    terms: int
-    lr: float | Measured
-    batch: int | None = 1
-
-    def __post_init__(self) -> None:
-        positive_integer("terms", self.terms)
-        check_rate("lr", self.lr)
-        optional(batch_size, "batch", self.batch)
+    terms: Count
+    lr: Positive | Measured
+    batch: BatchSize | None = 1
 
     @property
     def samples(self) -> bool:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bilevel.arguments import batch_size, natural, optional, positive
+from bilevel.arguments import BatchSize, Natural, Positive
 from bilevel.oracles.prices import Cost
 from bilevel.problem.sampling import Streams
 from bilevel.solvers.linear.base import SeriesPlan, SeriesSolver
-from bilevel.solvers.measured import Measured, check_rate
+from bilevel.solvers.measured import Measured
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,15 @@ class SampledNeumann(SeriesSolver):
     Reference: the paper, Algorithm 3 and Proposition 3.
     """
 
-    terms: int
-    lr: float | Measured
-    batch: int | None = None
-    strong_convexity: float | None = None
+    terms: Natural
+    lr: Positive | Measured
+    batch: BatchSize | None = None
+    strong_convexity: Positive | None = None
 
     def __post_init__(self) -> None:
-        natural("terms", self.terms)
-        check_rate("lr", self.lr)
-        optional(batch_size, "batch", self.batch)
-        if self.strong_convexity is not None:
-            positive("strong_convexity", self.strong_convexity)
-            if not isinstance(self.lr, Measured):
-                self._decay(self.lr)
+        super().__post_init__()
+        if self.strong_convexity is not None and not isinstance(self.lr, Measured):
+            self._decay(self.lr)
 
     def plan(self, streams: Streams, rate: Callable[[Measured], float]) -> SeriesPlan:
         lr = rate(self.lr) if isinstance(self.lr, Measured) else self.lr

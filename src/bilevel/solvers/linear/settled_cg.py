@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bilevel.arguments import fraction, positive_integer
+from bilevel.arguments import Count, Fraction
 from bilevel.numerics.vectors import dot, norm
 from bilevel.oracles.prices import Cost
 from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, LinearStatus
-from bilevel.solvers.linear.cg import CG, Preconditioner, conjugate_gradients, if_known, inverse
+from bilevel.solvers.linear.cg import Preconditioner, conjugate_gradients, if_known, inverse
 from bilevel.solvers.linear.curvature import Curvature
 
 _LOST = 64  # times the precision: the part of a solution that rounding explains
@@ -47,14 +47,9 @@ class SettledCG(LinearSolver):
         tensor([1., 1.], dtype=torch.float64)
     """
 
-    drop: float = 0.01
-    steps: int = 1000
+    drop: Fraction = 0.01
+    steps: Count = 1000
     preconditioner: Preconditioner | None = if_known
-
-    def __post_init__(self) -> None:
-        fraction("drop", self.drop)
-        positive_integer("steps", self.steps)
-        CG(preconditioner=self.preconditioner)  # checks it
 
     def price(self, warm: bool) -> Cost:
         return Cost(hv=None)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import optional, positive_integer
+from bilevel.arguments import Count, Positive
 from bilevel.oracles.prices import Cost
-from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver, solution
-from bilevel.solvers.measured import Measured, check_rate
+from bilevel.solvers.linear.base import Hessian, LinearSolution, LinearSolver
+from bilevel.solvers.measured import Measured
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,9 @@ class SGD(LinearSolver):
     optimization", ICLR 2022, Algorithm 3.
     """
 
-    steps: int
-    lr: float | Measured
-    batch: int | None = None
-
-    def __post_init__(self) -> None:
-        positive_integer("steps", self.steps)
-        check_rate("lr", self.lr)
-        optional(positive_integer, "batch", self.batch)
-
-    @property
-    def samples(self) -> bool:
-        return self.batch is not None
+    steps: Count
+    lr: Positive | Measured
+    batch: Count | None = None
 
     def price(self, warm: bool) -> Cost:
         # The first step from zero needs no product.
@@ -56,4 +47,4 @@ class SGD(LinearSolver):
         v = b * lr if v0 is None else v0.clone()
         for _ in range(0 if v0 is not None else 1, self.steps):
             v.sub_(hessian.sampled_product(v, self.batch) - b, alpha=lr)
-        return solution(v, self.steps)
+        return LinearSolution(v, steps=self.steps)

@@ -4,16 +4,10 @@ One file each; an update put into this folder is discovered and offered here.
 """
 
 import sys
-from typing import Any
 
-from bilevel.discovery import defined_in
+from bilevel.discovery import defined_in, offering
 from bilevel.solvers.updates.base import Back, Look, Memory, Update
 
 _updates = defined_in(sys.modules[__name__], Update)
 __all__ = ["Back", "Look", "Memory", "Update", *_updates]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _updates:
-        return _updates[name]
-    raise AttributeError(f"bilevel.updates has no {name!r}; it has {', '.join(__all__)}")
+__getattr__ = offering("bilevel.updates", _updates, __all__)

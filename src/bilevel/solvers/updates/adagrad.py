@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, positive
+from bilevel.arguments import Positive, Schedule
 from bilevel.schedules import Values
-from bilevel.solvers.updates.base import Look, Memory, Update, rate, rates_of
+from bilevel.solvers.updates.base import After, Look, Memory, Update, rate, rates_of
 
 
 def _move(point: Any, gradient: Any, memory: Any, constants: Any, rate: float, t: int) -> None:
@@ -33,15 +33,18 @@ class AdaGrad(Update):
             which start there.
 
     Reference: Duchi, Hazan & Singer, "Adaptive subgradient methods", JMLR 2011.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.updates import AdaGrad, Look
+        >>> update, point = AdaGrad(0.5), torch.ones(2)
+        >>> update.apply(point, torch.tensor([4.0, -0.1]), update.init(point), Look())[0]
+        tensor([0.5000, 1.5000])
     """
 
-    lr: float | Schedule | None = None
+    lr: Positive | Schedule | None = None
 
     moves = staticmethod(_move)
-
-    def __post_init__(self) -> None:
-        if self.lr is not None:
-            positive("lr", at(self.lr, 0))
 
     def init(self, point: Tensor) -> Memory:
         scale = float(point.square().mean().sqrt()) or 1.0
@@ -50,9 +53,7 @@ class AdaGrad(Update):
     def rates(self, memory: Memory, steps: range) -> Values:
         return rates_of(memory["scale"] if self.lr is None else self.lr, steps)
 
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         # Not in place: the memory belongs to the last state, to which the run may yet return.
         squares = memory["squares"].addcmul(gradient, gradient)
         # Clamp away from zero, which would give 0/0 and whose root takes six times as long; the

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, fraction, non_negative, positive
-from bilevel.schedules import Values
-from bilevel.solvers.updates.base import Back, Look, Memory, Update, rate, rates_of
+from bilevel.arguments import NonNegative, Positive, fraction
+from bilevel.solvers.updates.base import After, Back, Look, Memory, Rated, rate
 
 
 def _move(point: Any, gradient: Any, memory: Any, constants: Any, rate: float, t: int) -> None:
@@ -24,7 +23,7 @@ def _move(point: Any, gradient: Any, memory: Any, constants: Any, rate: float, t
 
 
 @dataclass(frozen=True)
-class Adam(Update):
+class Adam(Rated):
     """p ← p − lr m̂/(√v̂ + ε), with m̂ and v̂ the running means of g and of its square.
 
     Gives the same bits as torch.optim.Adam, without its overhead: creating an optimiser at each
@@ -46,33 +45,26 @@ class Adam(Update):
         tensor([0.5000, 0.5000])
     """
 
-    lr: float | Schedule
     betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
+    epsilon: Positive = 1e-8
 
     moves = staticmethod(_move)
 
     def __post_init__(self) -> None:
-        positive("lr", at(self.lr, 0))
-        positive("epsilon", self.epsilon)
+        super().__post_init__()
         for beta in self.betas:
             fraction("betas", beta)
 
     def init(self, point: Tensor) -> Memory:
         return {"t": 0, "m": torch.zeros_like(point), "v": torch.zeros_like(point)}
 
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         t, m, v = self._means(gradient, memory)
         scale, size = self._scales(t, v, look)
         return point.addcdiv(m, size, value=-scale), {"t": t, "m": m, "v": v}
 
     def constants(self) -> tuple[float, ...]:
         return *self.betas, self.epsilon
-
-    def rates(self, memory: Memory, steps: range) -> Values:
-        return rates_of(self.lr, steps)
 
     def transpose(
         self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
@@ -116,17 +108,18 @@ class AdamW(Adam):
         decay: how fast the weights decay, per learning rate.
 
     Reference: Loshchilov & Hutter, "Decoupled weight decay regularization", ICLR 2019.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.updates import AdamW, Look
+        >>> update, point = AdamW(0.5, decay=0.2), torch.ones(2)  # 0.9, and then Adam's step
+        >>> update.apply(point, torch.ones(2), update.init(point), Look())[0]
+        tensor([0.4000, 0.4000])
     """
 
-    decay: float = 0.01
+    decay: NonNegative = 0.01
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        non_negative("decay", self.decay)
-
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         return super().apply(point * self._shrinks(look), gradient, memory, look)
 
     def transpose(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bilevel.numerics.vectors import norm
-from bilevel.solvers.updates.base import Look, Memory, Update
+from bilevel.solvers.updates.base import After, Look, Memory, Update
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,18 @@ class AdaptiveStep(Update):
         epsilon: ε_k, what the solves of this step were asked for.
 
     Reference: Pedregosa, ICML 2016, section "Adaptive step size".
+
+    Example:
+        >>> import torch
+        >>> from bilevel.updates import AdaptiveStep, Look
+        >>> update, point = AdaptiveStep(epsilon=0.1), torch.ones(4)
+        >>> update.apply(point, torch.ones(4), {}, Look(value=lambda: 2.0))[0]  # L = ‖∇Φ‖/√4
+        tensor([0., 0., 0., 0.])
     """
 
     epsilon: float
 
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         value, doubt = look.value(), look.doubt(self.epsilon)
         if not memory:
             # A zero hypergradient moves nothing: any L will do.
@@ -44,7 +49,7 @@ class AdaptiveStep(Update):
         expected = 0.5 * memory["slope"] * memory["length"]
         rose = value > before + either + self.epsilon * memory["length"]
         # A step that surely gained next to nothing has overshot as well: otherwise x may oscillate
-        # for ever between two points of equal f.
+        # indefinitely between two points of equal f.
         gained = value <= before - 0.1 * expected or either > 0.1 * expected
         if rose or not gained:
             # From the previous x, along its own hypergradient: that of the rejected x is dropped.

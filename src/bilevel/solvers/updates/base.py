@@ -10,13 +10,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, positive
+from bilevel.arguments import Checked, Positive, Schedule, at, positive
 from bilevel.kernels.array_code import Function
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.points import RidgeTerm
 from bilevel.schedules import Values, values
 
 Memory = dict[str, Any]
+After = tuple[Tensor, Memory]  # a step: the moved point, and what to remember
 
 
 def _no_value() -> float:
@@ -38,6 +39,13 @@ class Look:
         ridge: the penalty ½ Σ c_a y_a² in g, if known.
         x: in inner steps, the outer variable, flat.
         point: in the backward pass over a step, where the step started.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.updates import Descent, Look
+        >>> update = Descent(lambda k: 1 / (k + 1))
+        >>> update.apply(torch.ones(1), torch.ones(1), {}, Look(step=3))[0]
+        tensor([0.7500])
     """
 
     step: int = 0
@@ -67,12 +75,27 @@ class Back(NamedTuple):
     of_x: Tensor | None = None
 
 
-class Update(ABC):
+class Update(Checked, ABC):
     """How a point moves. Pure: what it remembers goes in and comes out, and is plain data.
 
     The names, numbers and conventions are those of `torch.optim`, so that learning rates carry
     over. Wherever a learning rate is expected, a schedule k -> lr may be given.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> class SignDescent(bilevel.updates.Update):
+        ...     def apply(self, point, gradient, memory, look):
+        ...         return point - gradient.sign() / 8, memory
+        >>> algorithm = bilevel.algorithms.AIDBiO(outer=SignDescent())
+        >>> bilevel.minimize(halves(), algorithm, steps=4).x
+        tensor([0.5000, 0.5000])
     """
+
+    such_as = (
+        "bilevel.updates.Adam(0.01), or of torch's "
+        "bilevel.updates.TorchOptimizer(lambda p: torch.optim.Adam(p, 0.01))"
+    )
 
     # Whether the move is linear in gradient and memory: then `transpose` looks at neither.
     is_linear: ClassVar[bool] = False
@@ -86,9 +109,7 @@ class Update(ABC):
         return {}
 
     @abstractmethod
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         """The moved point, and what to remember."""
 
     def constants(self) -> tuple[float, ...]:
@@ -118,6 +139,26 @@ class Update(ABC):
     def stationarity(self, point: Tensor, gradient: Tensor) -> float:
         """Zero where the update would stay put: the norm of the gradient, if x is unconstrained."""
         return norm(gradient)
+
+
+@dataclass(frozen=True)
+class Rated(Update):
+    """An update with a learning rate."""
+
+    lr: Positive | Schedule
+
+    def rates(self, memory: Memory, steps: range) -> Values:
+        return rates_of(self.lr, steps)
+
+
+@dataclass(frozen=True)
+class Around(Update):
+    """An update that changes what goes into another, or what comes out of it."""
+
+    update: Update
+
+    def init(self, point: Tensor) -> Memory:
+        return self.update.init(point)
 
 
 def rate(lr: float | Schedule, look: Look) -> float:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import instance, positive
+from bilevel.arguments import Positive
 from bilevel.numerics.vectors import dot
 from bilevel.numerics.vectors import norm as size
-from bilevel.solvers.updates.base import Back, Look, Memory, Update
+from bilevel.solvers.updates.base import After, Around, Back, Look, Memory
 
 
 @dataclass(frozen=True)
-class Clipped(Update):
+class Clipped(Around):
     """Any update along g min(1, c/‖g‖): `torch.nn.utils.clip_grad_norm_` without its 1e-6.
 
     Args:
@@ -28,19 +28,9 @@ class Clipped(Update):
         tensor([-0.6000, -0.8000])
     """
 
-    update: Update
-    norm: float
+    norm: Positive
 
-    def __post_init__(self) -> None:
-        instance("update", self.update, Update, "bilevel.updates.Momentum(0.1)")
-        positive("norm", self.norm)
-
-    def init(self, point: Tensor) -> Memory:
-        return self.update.init(point)
-
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         return self.update.apply(point, self._clipped(gradient), memory, look)
 
     def transpose(

@@ -7,10 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, instance, positive
+from bilevel.arguments import Schedule
 from bilevel.errors import quoted
-from bilevel.schedules import Values
-from bilevel.solvers.updates.base import Back, Look, Memory, Update, rate, rates_of
+from bilevel.solvers.updates.base import After, Back, Look, Memory, Rated, Update, rate
 
 
 def _descend(point: Any, gradient: Any, memory: Any, constants: Any, rate: float, t: int) -> None:
@@ -19,7 +18,7 @@ def _descend(point: Any, gradient: Any, memory: Any, constants: Any, rate: float
 
 
 @dataclass(frozen=True)
-class Descent(Update):
+class Descent(Rated):
     """p ← p − lr g (the paper, Algorithm 1, line 8 for x and line 5 for y).
 
     Args:
@@ -32,21 +31,11 @@ class Descent(Update):
         (tensor([0.5000, 0.5000]), {})
     """
 
-    lr: float | Schedule
-
     is_linear = True
     moves = staticmethod(_descend)
 
-    def __post_init__(self) -> None:
-        positive("lr", at(self.lr, 0))
-
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         return point.sub(gradient, alpha=rate(self.lr, look)), memory
-
-    def rates(self, memory: Memory, steps: range) -> Values:
-        return rates_of(self.lr, steps)
 
     def transpose(
         self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
@@ -56,9 +45,6 @@ class Descent(Update):
 
 def asked_for(outer: Update | None, outer_lr: float | Schedule | None) -> Update | None:
     """The requested update of x, given as such or as a learning rate; None if neither was."""
-    if outer is not None:
-        torchs = "bilevel.updates.TorchOptimizer(lambda p: torch.optim.Adam(p, 0.01))"
-        instance("outer", outer, Update, f"bilevel.updates.Adam(0.01), or of torch's {torchs}")
     if outer_lr is None:
         return outer
     if outer is not None:
@@ -66,5 +52,4 @@ def asked_for(outer: Update | None, outer_lr: float | Schedule | None) -> Update
             f"give outer_lr = {quoted(outer_lr)} or outer = {quoted(outer)}, not both: an update "
             "has its own learning rate"
         )
-    positive("outer_lr", at(outer_lr, 0))  # before the update calls it lr
     return Descent(outer_lr)

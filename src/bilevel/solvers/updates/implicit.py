@@ -6,13 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, positive
-from bilevel.schedules import Values
-from bilevel.solvers.updates.base import Look, Memory, Update, rate, rates_of
+from bilevel.solvers.updates.base import After, Look, Memory, Rated, rate
 
 
 @dataclass(frozen=True)
-class ImplicitDescent(Update):
+class ImplicitDescent(Rated):
     """p ← (p − lr d)/(1 + lr c), where the gradient is d + c∘p with a penalty ½ Σ c_a p_a².
 
     The penalty is taken at the new point: however large it is, no step overshoots, and the fixed
@@ -32,18 +30,8 @@ class ImplicitDescent(Update):
         tensor([0.5000, 0.0000])
     """
 
-    lr: float | Schedule
-
-    def __post_init__(self) -> None:
-        positive("lr", at(self.lr, 0))
-
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         lr, known = rate(self.lr, look), look.ridge()
         # 1/lr + c, not lr/(1 + lr c): one division, and no overflow for a huge penalty.
         move = gradient * lr if known is None else gradient / (1 / lr + known.c)
         return point.sub(move), memory
-
-    def rates(self, memory: Memory, steps: range) -> Values:
-        return rates_of(self.lr, steps)

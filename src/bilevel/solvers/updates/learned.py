@@ -10,17 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bilevel.arguments import instance
 from bilevel.errors import UserError, quoted
 from bilevel.oracles.autograd import Recording
 from bilevel.problem.structure import Structure, Variables
-from bilevel.solvers.updates.base import Back, Look, Memory, Update
+from bilevel.solvers.updates.base import After, Around, Back, Look, Memory
 
 Rates = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Learned(Update):
+class Learned(Around):
     """p ← p + ρ(x)∘(U(p, g) − p − δ(x)∘p) for any update U: ITD differentiates through ρ and δ.
 
     With `Descent(1.0)` or `Adam(1.0)` as U, ρ is the learning rate; a schedule in U remains a
@@ -52,13 +51,12 @@ class Learned(Update):
         tensor([-1.4400,  0.4000])
     """
 
-    update: Update
     like: tuple[Variables, Variables] = field(compare=False)
     rate: Rates | None = None
     decay: Rates | None = None
 
     def __post_init__(self) -> None:
-        instance("update", self.update, Update, "bilevel.updates.Descent(1.0)")
+        super().__post_init__()
         if not isinstance(self.like, tuple) or len(self.like) != 2:
             raise ValueError(f"like must be (x0, y0) of the problem, got {quoted(self.like)}")
         if self.rate is None and self.decay is None:
@@ -73,12 +71,7 @@ class Learned(Update):
                     f"to {type(self.update).__name__}"
                 )
 
-    def init(self, point: Tensor) -> Memory:
-        return self.update.init(point)
-
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         moved, memory = self.update.apply(point, gradient, memory, look)
         step = moved - point
         if self.decay is not None:

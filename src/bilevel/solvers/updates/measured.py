@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.solvers.updates.base import Look, Memory, Update
+from bilevel.solvers.updates.base import After, Look, Memory, Update
 
 _PROBE = 0.01  # the fraction of f that the first step is meant to remove
 _GROWTH = 1e6  # its root: the second step may be a thousand times as long as the probe
@@ -23,11 +23,16 @@ class MeasuredDescent(Update):
 
     Reference: Malitsky & Mishchenko, "Adaptive gradient descent without descent", ICML 2020, with
     the step of "Adaptive proximal gradient method for convex optimization", NeurIPS 2024.
+
+    Example:
+        >>> import bilevel
+        >>> from bilevel.problem.examples import halves
+        >>> algorithm = bilevel.algorithms.AIDBiO(outer=bilevel.updates.MeasuredDescent())
+        >>> bilevel.minimize(halves(), algorithm, steps=30).x
+        tensor([0.5000, 0.5000])
     """
 
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         if memory:
             lr, growth = self._next(point, gradient, memory)
         else:

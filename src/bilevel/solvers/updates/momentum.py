@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, fraction, positive
-from bilevel.schedules import Values
-from bilevel.solvers.updates.base import Back, Look, Memory, Update, rate, rates_of
+from bilevel.arguments import Fraction
+from bilevel.solvers.updates.base import After, Back, Look, Memory, Rated, rate
 
 
 def _polyak(point: Any, gradient: Any, memory: Any, constants: Any, rate: float, t: int) -> None:
@@ -28,7 +27,7 @@ def _nesterov(point: Any, gradient: Any, memory: Any, constants: Any, rate: floa
 
 
 @dataclass(frozen=True)
-class Momentum(Update):
+class Momentum(Rated):
     """m ← β m + g, p ← p − lr m: `torch.optim.SGD(momentum=β)`.
 
     Args:
@@ -46,30 +45,20 @@ class Momentum(Update):
         tensor([0.5000, 0.5000])
     """
 
-    lr: float | Schedule
-    beta: float = 0.9
+    beta: Fraction = 0.9
 
     is_linear = True
     moves = staticmethod(_polyak)
 
-    def __post_init__(self) -> None:
-        positive("lr", at(self.lr, 0))
-        fraction("beta", self.beta)
-
     def init(self, point: Tensor) -> Memory:
         return {"m": torch.zeros_like(point)}
 
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         m = memory["m"].mul(self.beta).add_(gradient)
         return point.sub(m, alpha=rate(self.lr, look)), {"m": m}
 
     def constants(self) -> tuple[float, ...]:
         return (self.beta,)
-
-    def rates(self, memory: Memory, steps: range) -> Values:
-        return rates_of(self.lr, steps)
 
     def transpose(
         self, r: Tensor, of_memory: dict[str, Tensor], gradient: Tensor, memory: Memory, look: Look
@@ -89,13 +78,18 @@ class Nesterov(Momentum):
 
     Reference: Sutskever, Martens, Dahl & Hinton, "On the importance of initialization and
     momentum in deep learning", ICML 2013.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.updates import Look, Nesterov
+        >>> update, point = Nesterov(0.5, beta=0.5), torch.ones(2)  # m = 1, and g + 0.5 m = 1.5
+        >>> update.apply(point, torch.ones(2), update.init(point), Look())[0]
+        tensor([0.2500, 0.2500])
     """
 
     moves = staticmethod(_nesterov)
 
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         m = memory["m"].mul(self.beta).add_(gradient)
         ahead = gradient.add(m, alpha=self.beta)
         return point.sub(ahead, alpha=rate(self.lr, look)), {"m": m}

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, positive
-from bilevel.solvers.updates.base import Look, Memory, Update, rate
+from bilevel.solvers.updates.base import After, Look, Memory, Rated, rate
 
 
 @dataclass(frozen=True)
-class QuasiNewton(Update):
+class QuasiNewton(Rated):
     """p ← p − lr B g, with B the inverse Hessian that L-BFGS builds from given differences.
 
     The differences are given and fixed: they come from where gradients are accurate, while g here
@@ -34,15 +33,9 @@ class QuasiNewton(Update):
         tensor([0.])
     """
 
-    lr: float | Schedule
     pairs: Mapping[str, Tensor] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        positive("lr", at(self.lr, 0))
-
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         d = in_metric(self.pairs["s"], self.pairs["z"], gradient) if self.pairs else gradient
         return point.sub(d, alpha=rate(self.lr, look)), memory
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import Schedule, at, fraction, optional, positive
-from bilevel.solvers.updates.base import Look, Memory, Update, rate
+from bilevel.arguments import Fraction, Positive
+from bilevel.solvers.updates.base import After, Look, Memory, Rated, rate
 
 
 @dataclass(frozen=True)
-class Restarted(Update):
+class Restarted(Rated):
     """x = w − lr g(w), w ← x + (1 − θ) (x − x′), with restarts: for losses that are not convex.
 
     x′ is the x of the previous step, and w, where the next gradient is taken, is the point that is
@@ -24,23 +24,22 @@ class Restarted(Update):
         bound: B, how far x may move before a restart; None never restarts.
 
     Reference: Li & Lin, "Restarted nonconvex accelerated gradient descent", ICML 2022.
+
+    Example:
+        >>> import torch
+        >>> from bilevel.updates import Look, Restarted
+        >>> update, point = Restarted(0.5, theta=0.5), torch.ones(2)  # x = 0.5, half as far again
+        >>> update.apply(point, torch.ones(2), update.init(point), Look())[0]
+        tensor([0.2500, 0.2500])
     """
 
-    lr: float | Schedule
-    theta: float = 0.1
-    bound: float | None = 10.0
-
-    def __post_init__(self) -> None:
-        positive("lr", at(self.lr, 0))
-        fraction("theta", self.theta)
-        optional(positive, "bound", self.bound)
+    theta: Fraction = 0.1
+    bound: Positive | None = 10.0
 
     def init(self, point: Tensor) -> Memory:
         return {"x": point, "since": 0, "far": 0.0, "bound": self.bound}
 
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         x = point.sub(gradient, alpha=rate(self.lr, look))
         step = x - memory["x"]
         far, since, bound = memory["far"] + float(step @ step), memory["since"] + 1, memory["bound"]

@@ -14,7 +14,7 @@ from torch import Tensor
 from bilevel.arguments import Schedule, at, positive
 from bilevel.errors import UserError, quoted
 from bilevel.problem.structure import Structure, Variables
-from bilevel.solvers.updates.base import Look, Memory, Update, rate
+from bilevel.solvers.updates.base import After, Look, Memory, Update, rate
 
 OptimizerFactory = Callable[[Any], torch.optim.Optimizer]
 
@@ -60,14 +60,20 @@ class TorchOptimizer(Update):
             if self.scheduler is not None:
                 raise ValueError(f"give lr = {quoted(self.lr)} or a scheduler, not both")
 
-    def apply(
-        self, point: Tensor, gradient: Tensor, memory: Memory, look: Look
-    ) -> tuple[Tensor, Memory]:
+    def apply(self, point: Tensor, gradient: Tensor, memory: Memory, look: Look) -> After:
         # A new optimiser at each step: an update holds nothing but its memory.
         tensors = [point] if self._structure is None else self._structure.views(point)
         parameters = [torch.nn.Parameter(tensor.clone()) for tensor in tensors]
         given = parameters if self._structure is None else self._structure.build(parameters)
-        optimizer = self.factory(given)
+        try:
+            optimizer = self.factory(given)
+        except TypeError as error:
+            if "one of the params is str" not in str(error):
+                raise
+            raise UserError(
+                "with like=, the factory receives the parameters by name: take their values, as in "
+                "lambda named: torch.optim.Adam(named.values(), lr=0.01)"
+            ) from error
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(
                 f"factory {quoted(self.factory)} must make a torch optimiser from a list of "
