@@ -65,10 +65,10 @@ def test_a_study_is_measured_once_a_seed_and_judged(
     assert (row.verdict, row.seeds) == ("confirmed", len(job.SEEDS))
     assert "a half × 1.9 [" in row.effect
     stored = json.loads((tmp_path / job.FILE).read_text())
-    del stored["studies"]["half"]["3"]
+    del stored["studies"]["half"]["13"]
     (tmp_path / job.FILE).write_text(json.dumps(stored))
     assert job.judge(job.measure(tmp_path, "again")) == [row]
-    assert calls == [*job.SEEDS, 3]
+    assert calls == [*job.SEEDS, 13]
     monkeypatch.setattr(job, "STUDIES", (Study("half", "", "other costs", counted),))
     with pytest.raises(UserError, match="other studies"):
         job.measure(tmp_path, "again")

@@ -163,7 +163,7 @@ def _tell_plan(places: dict[str, Path], scale: Scale) -> None:
     total = 0.0
     for name, place in places.items():
         if name == _DESIGN:
-            rows.append([name, "six studies, ten seeds", "", "", "", "cpu", "about 2"])
+            rows.append([name, "six studies, 30 seeds", "", "", "", "cpu", "about 6"])
             continue
         for load in loads(find_figure(name), place, scale):
             total += load.left
