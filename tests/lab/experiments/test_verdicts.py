@@ -259,6 +259,19 @@ def test_on_which_side_of_the_budget_the_last_step_ends_does_not_matter(late: fl
     assert [c.last("step") for c in runs.curves["ours"]] == [100.0] * len(SEEDS)
 
 
+def test_runs_are_compared_with_those_of_the_same_seed_whatever_their_order() -> None:
+    """An interrupted experiment has seeds that only some methods have run."""
+    whole = evidence(ours=falling(3.0, noise=0.1), rival=falling(1.0, noise=0.1)).curves
+    left = {"ours": whole["ours"][:-1], "rival": [*reversed(whole["rival"])]}
+    runs = Evidence.within(left, END)
+    assert runs.seeds == len(SEEDS) - 1
+    (some,), (every,) = (
+        EndsAbove(("ours",), ("rival",))(each).gains
+        for each in (runs, Evidence.within(whole, END))
+    )
+    assert some.values == every.values[:-1]
+
+
 def test_a_run_that_diverged_loses_and_breaks_nothing() -> None:
     def lost(seed: int) -> History:
         start, *rest = falling(1.0)(seed)

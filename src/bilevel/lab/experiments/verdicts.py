@@ -28,9 +28,19 @@ class Evidence:
 
     @staticmethod
     def within(curves: Curves, seconds: float) -> Evidence:
-        """Only what was measured in time: a step that ends well after the budget does not count."""
-        end = (1 + LATE) * seconds
-        kept = {label: [c.within(end) for c in seeds] for label, seeds in curves.items()}
+        """Only what was measured in time: a step that ends well after the budget does not count.
+
+        And only seeds that every method has: judges compare runs of the same seed.
+        """
+        common = set.intersection(*({run.seed for run in runs} for runs in curves.values()))
+        kept = {
+            label: [
+                run.within((1 + LATE) * seconds)
+                for run in sorted(runs, key=lambda run: run.seed)
+                if run.seed in common
+            ]
+            for label, runs in curves.items()
+        }
         return Evidence(kept, seconds)
 
     @property
