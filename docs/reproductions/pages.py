@@ -172,13 +172,21 @@ def _verdicts(lines: list[list[str]]) -> str:
     found = Counter(line[3].strip("*").partition("*")[0] for line in lines)
     return (
         f"Of {len(lines)} claims, {found['confirmed']} are confirmed, {found['contradicted']} "
-        f"contradicted and {found['undecided']} undecided. Undecided ones\nmostly need longer runs "
-        "or more seeds than were run here; the last column has the command.\n"
+        f"contradicted and {found['undecided']} undecided. For\nthese, \"rests on\" says how many "
+        "seeds would decide if means stayed as they are and intervals\nshrank as Student's; where no "
+        "number is named, seeds alone would not: longer runs are needed, or\na method that was left "
+        "out. The last column has the command that was run.\n"
     )
 
 
-def _line(row: Row, where: str, rests: str, page: str, command: str) -> list[str]:
+def _line(
+    row: Row, where: str, rests: str, page: str, command: str, minutes: float = 0.0
+) -> list[str]:
+    """Of the table; minutes: what a seed costs, where a clock is involved."""
     effect = f"{row.weakest} ([all]({page}.md))"
+    if row.seeds_needed is not None:
+        rests += f"; {row.seeds_needed} would decide"
+        rests += f" ({row.seeds_needed * minutes:.0f} CPU minutes)" if minutes else ""
     return [row.claim, where, effect, f"**{row.verdict}**", rests, f"`{command}`"]
 
 
@@ -191,7 +199,8 @@ def _figure_lines(name: str, packed: archive.Packed) -> list[list[str]]:
         if len(figure.experiments) > 1:
             row = replace(row, claim=f"{row.claim} ({row.experiment})")
         rests = f"{row.seeds} seeds, {part['seconds']:g} s"
-        lines.append(_line(row, _where(name), rests, name, _ran(part)))
+        minutes = len(part["curves"]) * part["seconds"] / 60
+        lines.append(_line(row, _where(name), rests, name, _ran(part), minutes))
     lines += [
         [f"the same ({left})", _where(name), "not run on this code", "**undecided**",
          f"nothing; {_minutes(name, left)}", f"`{_command(name, left)}`"]

@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bilevel.lab.experiments.rule import ERROR, Gain, Verdict, decide, interval, weakest
+from bilevel.lab.experiments.rule import (
+    ERROR,
+    Gain,
+    Verdict,
+    decide,
+    interval,
+    seeds_needed,
+    student,
+    weakest,
+)
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
 CLAIMS = {5: 7000, 10: 2100}  # by seeds: the bootstrap of ten is dearer
@@ -161,3 +170,31 @@ def test_a_comparison_that_no_seed_decides_is_weaker_than_one_that_is_ahead(seed
     ahead = tuple(1 + 0.1 * seed for seed in range(seeds))
     gains = [Gain("ahead", ahead, "ratio"), Gain("open", (0.0,) * seeds, "ratio")]
     assert weakest(gains, ERROR) == "open: no seed tells them apart; weakest of 2"
+
+
+@pytest.mark.parametrize(("mean", "rivals"), [(0.5, 1), (0.5, 3), (-0.5, 1), (-0.5, 3)])
+def test_the_seeds_that_are_needed_decide_and_one_less_does_not(mean: float, rivals: int) -> None:
+    """Where mean and spread stay exactly as they are; the error of a contradiction is shared."""
+    rng = np.random.default_rng(0)
+
+    def drawn(n: int) -> tuple[float, ...]:
+        raw = rng.normal(size=n)
+        return tuple(mean + (raw - raw.mean()) / raw.std(ddof=1))
+
+    clear = [Gain("", tuple(9 + 0.1 * gain for gain in drawn(5))) for _ in range(rivals - 1)]
+    needed = seeds_needed([Gain("", drawn(5)), *clear], ERROR)
+    assert needed is not None
+    shared = ERROR if mean > 0 else ERROR / rivals
+    sure, open_ = (student(drawn(n), shared) for n in (needed, needed - 1))
+    assert min(abs(sure.low), abs(sure.high)) < 0.5  # only just: beyond zero by less than the mean
+    assert sure.low * sure.high > 0 > open_.low * open_.high
+
+
+def test_no_number_of_seeds_is_named_where_seeds_alone_would_not_decide() -> None:
+    ahead, level = Gain("", (1.0, 1.1, 0.9, 1.0, 1.2)), Gain("", (0.0,) * 5)
+    small = Gain("", (1.0, -1.0, 1.0, -1.0, 0.01))
+    assert seeds_needed([ahead], ERROR) == 5
+    assert seeds_needed([ahead, level], ERROR) is None
+    assert seeds_needed([ahead, Gain("", ())], ERROR) is None
+    assert seeds_needed([ahead, small], ERROR) is None
+    assert seeds_needed([Gain("", (-1.0,) * 5), level], ERROR) == 9  # signs alone: 2⁻⁸ < 0.0075

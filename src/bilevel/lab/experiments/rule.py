@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 ERROR = 0.015  # of all claims of a page together; light tails treble it at five seeds
 LEAST_SEEDS = 5
 _RESAMPLES = 2000
+_MOST_SEEDS = 1000
 
 
 class Verdict(StrEnum):
@@ -112,7 +113,7 @@ def student(values: Sequence[float], error: float = 0.05) -> Interval:
     mean, n = float(np.mean(values)), len(values)
     if n < 2:
         return Interval(mean, -math.inf, math.inf)
-    half = _quantiles(n, error)[0] * float(np.std(values, ddof=1)) / math.sqrt(n)
+    half = _half(n, error) * float(np.std(values, ddof=1))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -208,3 +209,40 @@ def weakest(gains: Sequence[Gain], error: float) -> str:
     found = min(run, key=lambda gain: round(gain.interval(error).margin, 9)).text(error)
     left = f", {len(gains) - len(run)} not run" if len(run) < len(gains) else ""
     return f"{found}; weakest of {len(gains)}{left}" if len(gains) > 1 else found
+
+
+def seeds_needed(gains: Sequence[Gain], error: float) -> int | None:
+    """How many seeds would decide if means stayed as they are and intervals shrank as Student's.
+
+    None where seeds alone would not: a method was not run, no seed tells two of them apart and
+    none lies behind, or more than a thousand are needed.
+
+    Example:
+        >>> seeds_needed([Gain("", (1.0, 2.0, 3.0, -1.0, 0.0))], 0.05)
+        13
+    """
+    behind = [gain for gain in gains if gain.values and gain.interval(error).mean < 0]
+    if behind:  # one is enough, at its share of the error
+        found = [_enough(gain, error / len(gains)) for gain in behind]
+        return min((n for n in found if n is not None), default=None)
+    needed = [_enough(gain, error) for gain in gains]
+    known = [n for n in needed if n is not None]
+    return max(known) if known and len(known) == len(needed) else None
+
+
+def _enough(gain: Gain, error: float) -> int | None:
+    n, now = len(gain.values), gain.interval(error)
+    if n < 2 or not now.mean:
+        return None
+    reach = now.mean - now.low if now.mean > 0 else now.high - now.mean
+    if math.isinf(reach):  # all equal: their sign counts
+        return max(LEAST_SEEDS, math.ceil(1 - math.log2(error)))
+    for more in range(max(n, LEAST_SEEDS), _MOST_SEEDS + 1):
+        if reach * _half(more, error) < abs(now.mean) * _half(n, error):
+            return more
+    return None
+
+
+def _half(n: int, error: float) -> float:
+    """Of Student's interval, for a spread of one."""
+    return _quantiles(n, error)[0] / math.sqrt(n)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bilevel.lab.experiments.rule import ERROR, Gain, decide, weakest
+from bilevel.lab.experiments.rule import ERROR, Gain, Verdict, decide, seeds_needed, weakest
 
 if TYPE_CHECKING:  # the help of `bilevel reproduce` needs the figures' names alone
     from bilevel.lab.curves import Curves
@@ -111,6 +111,7 @@ class Row:
         numbers: what else was measured.
         seeds: how many.
         weakest: the comparison that the verdict hangs on, in short.
+        seeds_needed: how many would decide an open claim if means and spreads stayed as they are.
     """
 
     claim: str
@@ -120,14 +121,16 @@ class Row:
     numbers: str
     seeds: int
     weakest: str = ""
+    seeds_needed: int | None = None
 
     @staticmethod
     def of(claim: str, experiment: str, finding: Finding, error: float, seeds: int) -> Row:
         """What the rule says of a finding, at this probability of an error."""
         gains = finding.gains
         effect = "; ".join(gain.text(error) for gain in gains)
-        verdict, hangs = str(decide(gains, error)), weakest(gains, error)
-        return Row(claim, experiment, verdict, effect, finding.numbers, seeds, hangs)
+        verdict, hangs = decide(gains, error), weakest(gains, error)
+        more = seeds_needed(gains, error) if verdict is Verdict.UNDECIDED else None
+        return Row(claim, experiment, str(verdict), effect, finding.numbers, seeds, hangs, more)
 
 
 def to_markdown(figure: Figure, rows: Iterable[Row], command: str) -> str:
