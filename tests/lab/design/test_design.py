@@ -48,7 +48,7 @@ def test_all_rows_give_the_series_of_the_library() -> None:
 
 
 def halves(seed: int) -> dict[str, tuple[tuple[float, bool], tuple[float, bool]]]:
-    return {"a half": ((1.0 + 0.01 * seed, True), (2.0, True))}
+    return {"a half": ((1.0 + 0.001 * seed, True), (2.0, True))}
 
 
 def test_a_study_is_measured_once_a_seed_and_judged(
@@ -63,7 +63,7 @@ def test_a_study_is_measured_once_a_seed_and_judged(
     monkeypatch.setattr(job, "STUDIES", (Study("half", "a half is less", "costs", counted),))
     (row,) = job.judge(job.measure(tmp_path, "bilevel reproduce design"))
     assert (row.verdict, row.seeds) == ("confirmed", len(job.SEEDS))
-    assert "a half × 1.9 [" in row.effect
+    assert "a half × 1.95 [" in row.effect
     stored = json.loads((tmp_path / job.FILE).read_text())
     del stored["studies"]["half"]["13"]
     (tmp_path / job.FILE).write_text(json.dumps(stored))
