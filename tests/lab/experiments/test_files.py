@@ -41,6 +41,9 @@ def test_any_algorithm_of_a_figure_can_be_left_out(name: str) -> None:
             left = experiment.with_limits(without=label)
             assert {one.label for one in left.algorithms} == labels - {label}
             assert label not in left.sweep
+        *some, kept = sorted(labels)
+        (last,) = experiment.with_limits(without=",".join(some)).algorithms
+        assert last.label == kept
 
 
 @pytest.mark.parametrize("name", figure_names())

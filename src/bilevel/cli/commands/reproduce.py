@@ -50,7 +50,7 @@ def reproduce(
         str | None, typer.Option(help="Run only this experiment of the figure, such as fc100.")
     ] = None,
     without: Annotated[
-        str | None, typer.Option(help="Leave out this algorithm, such as maml.")
+        str | None, typer.Option(help="Leave out these algorithms, such as anil,maml.")
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="5 seeds, 1.2 seconds per run: a first impression.")

@@ -33,7 +33,8 @@ def _packed(experiment: Experiment, results: Folder) -> dict[str, Any]:
     return {
         "about": results.about,
         "settings": results.toml,
-        "seconds": experiment.budget.seconds or last,
+        # Where the steps came first, nothing was measured between the longest run and the limit.
+        "seconds": min(experiment.budget.seconds or math.inf, last),
         "curves": {label: [_plain(curve) for curve in seeds] for label, seeds in curves.items()},
     }
 

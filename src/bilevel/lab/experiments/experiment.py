@@ -144,17 +144,20 @@ class Experiment(_Table):
         evaluations: int | None = None,
         without: str | None = None,
     ) -> Experiment:
-        """The same with seeds 0, ..., seeds − 1, a budget, and one algorithm less, where given."""
+        """The same with seeds 0, ..., seeds − 1, a budget, and less algorithms, where given.
+
+        `without` has their labels, with commas between them.
+        """
         changes: dict[str, Any] = {}
         if without is not None:
-            kept = [one.model_dump() for one in self.algorithms if one.label != without]
-            if len(kept) == len(self.algorithms):
-                labels = ", ".join(one.label for one in self.algorithms)
+            left, labels = without.split(","), [one.label for one in self.algorithms]
+            if unknown := [label for label in left if label not in labels]:
                 raise UserError(
-                    f"{self.name} has no algorithm {quoted(without)} to leave out: choose one of "
-                    f"{labels}"
+                    f"{self.name} has no algorithm {quoted(unknown[0])} to leave out: choose from "
+                    f"{', '.join(labels)}"
                 )
-            swept = {label: ranges for label, ranges in self.sweep.items() if label != without}
+            kept = [one.model_dump() for one in self.algorithms if one.label not in left]
+            swept = {label: ranges for label, ranges in self.sweep.items() if label not in left}
             changes |= {"algorithms": kept, "sweep": swept}
         if seeds is not None:
             changes["seeds"] = list(range(seeds))

@@ -25,7 +25,7 @@ class Scale:
         seconds: the budget of a run.
         evaluations: of a run.
         only: the one experiment to run of a figure's.
-        without: the label of an algorithm that is left out.
+        without: the labels of algorithms that are left out, with commas between them.
     """
 
     seeds: int | None = None
