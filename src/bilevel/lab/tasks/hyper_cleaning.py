@@ -14,7 +14,7 @@ from bilevel.arguments import Count, NonNegative, Positive
 from bilevel.datasets import Dataset, corrupt, load
 from bilevel.errors import UserError, quoted
 from bilevel.lab.tasks.base import Instance, Task
-from bilevel.lab.tasks.scores import auc, model_scores
+from bilevel.lab.tasks.scores import auc, model_scores, scores_of
 from bilevel.models.softmax.form import Ridge, SigmoidWeights
 from bilevel.models.softmax.problem import add_bias, softmax_problem
 from bilevel.problem.structure import Variables
@@ -90,15 +90,15 @@ class HyperCleaning(Task):
             penalty=Ridge(self.ridge),
             classes=len(data.class_names),
         )
-        parts = {"train": (train, truth), "validation": (validation, clean)}
-        parts["test"] = (test, held_out)
+        others = {"validation": (validation, clean), "test": (test, held_out)}
 
         def measure(x: Variables, y: Variables) -> dict[str, float]:
             assert isinstance(x, Tensor)
             assert isinstance(y, Tensor)
-            scores = model_scores(y, parts)
+            fitted = train @ y
+            scores = scores_of("train", fitted, truth) | model_scores(y, others)
             if wrong.any():
-                losses = cross_entropy(train @ y, given, reduction="none")
+                losses = cross_entropy(fitted, given, reduction="none")
                 scores["detection_auc"] = auc(losses, wrong)
                 scores["weight_auc"] = auc(-x, wrong)
             return scores

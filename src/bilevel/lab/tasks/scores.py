@@ -25,10 +25,14 @@ def model_scores(W: Tensor, parts: Mapping[str, LabelledRows]) -> dict[str, floa
     """
     scores = {}
     for name, (X, labels) in parts.items():
-        Z = X @ W
-        scores[f"{name}_loss"] = float(cross_entropy(Z, labels))
-        scores[f"{name}_accuracy"] = float((Z.argmax(1) == labels).double().mean())
+        scores |= scores_of(name, X @ W, labels)
     return scores
+
+
+def scores_of(name: str, Z: Tensor, labels: Tensor) -> dict[str, float]:
+    """The mean cross-entropy and the accuracy of softmax(Z)."""
+    accuracy = float((Z.argmax(1) == labels).double().mean())
+    return {f"{name}_loss": float(cross_entropy(Z, labels)), f"{name}_accuracy": accuracy}
 
 
 def auc(scores: Any, wrong: NDArray[np.bool_]) -> float:
