@@ -120,7 +120,8 @@ def test_reproduce_prints_and_stores_a_verdict_for_each_claim(
 ) -> None:
     names = ("one", "two")
     for name in names:
-        (tmp_path / f"{name}.toml").write_text(tiny_toml(name=name))
+        budget = {"steps": 4, "seconds": 1000.0}
+        (tmp_path / f"{name}.toml").write_text(tiny_toml(name=name, budget=budget))
     figure = Figure(
         title="A figure",
         source="A paper",
@@ -140,6 +141,9 @@ def test_reproduce_prints_and_stores_a_verdict_for_each_claim(
     assert own == rows[1:]
     packed = archive.read(tmp_path / "out/raw.json.gz")
     assert [asdict(row) for row in figure.judge(archive.evidence(packed))] == rows
+    runs = archive.evidence(packed)["one"].curves.values()
+    longest = max(curve.last("seconds") for curves in runs for curve in curves)
+    assert packed["one"]["seconds"] == pytest.approx(longest)  # far below the limit of seconds
     about = packed["one"]["about"]
     assert about["load_after"] is not None
     assert len(about["data"]) == 16

@@ -194,6 +194,15 @@ def test_evaluations_come_at_growing_distances(tmp_path: Path) -> None:
     assert len(steps) < 35
 
 
+def test_a_number_of_evaluations_is_spaced_evenly(tmp_path: Path) -> None:
+    algorithm = tiny().algorithms[0].make()
+    for evaluations, apart in ((5, 20), (49, 2)):  # 3/5 − 2/5 < 1/5, and 1/49 × 49 < 1
+        log, steps = RunLog(tmp_path / str(evaluations)), apart * evaluations
+        budget = Budget(steps=steps, evaluations=evaluations)
+        run_one(small_instance(), algorithm, 0, budget, log)
+        assert [line["step"] for line in log.lines()] == list(range(0, steps + 1, apart))
+
+
 @pytest.mark.parametrize(
     ("last", "now", "due"),
     [(0.0, 0.19, False), (0.0, 0.21, True), (50.0, 54.9, False), (50.0, 55.1, True)],

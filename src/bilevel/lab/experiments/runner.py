@@ -242,11 +242,12 @@ class Recorder(StatefulCallback):
     def _is_due(self, step: int, seconds: float) -> bool:
         waited = seconds - self._last_seconds
         if self._budget.evaluations is not None:
-            spent = self._budget.spent(step, seconds) - self._budget.spent(
-                self._last_step, self._last_seconds
-            )
-            return spent >= 1 / self._budget.evaluations
+            return self._passed(step, seconds) > self._passed(self._last_step, self._last_seconds)
         if self._budget.seconds is None:
             return waited >= _LONGEST or step >= self._last_step * _GROWTH
         pause = max(self._last_seconds * (_GROWTH - 1), self._budget.seconds * _FINEST)
         return waited >= min(pause, _LONGEST)
+
+    def _passed(self, step: int, seconds: float) -> int:
+        """How many of the evenly spaced evaluations are due; 1/49 × 49 is below 1."""
+        return int(self._budget.spent(step, seconds) * (self._budget.evaluations or 0) + 1e-9)
