@@ -69,7 +69,7 @@ class EndsAbove:
             return float(stepped(curve, self.metric)[1][-1])
 
         gains = [_higher(evidence, one, other, end) for one in self.ours for other in rivals]
-        what = f"{words(self.metric)} after {evidence.seconds:g} s"
+        what = f"{words(self.metric)} after {evidence.seconds:.4g} s"
         return Finding(tuple(gains), means(evidence, what, (*self.ours, *rivals), end))
 
 
@@ -101,7 +101,7 @@ class Ahead:
         ]
         return Finding(
             tuple(gains),
-            f"means over the {self.cost} from the first step on, within {evidence.seconds:g} s",
+            f"means over the {self.cost} from the first step on, within {evidence.seconds:.4g} s",
         )
 
 
