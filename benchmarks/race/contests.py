@@ -212,8 +212,8 @@ CONTESTS = (
         truth.stochastic,
         1e-3,
         _stochastic(JAX),
-        target=0.05,
-        rival="autograd",
+        target=1.0,
+        rival="JAX",
     ),
     Contest(
         "R6b",
@@ -226,8 +226,8 @@ CONTESTS = (
         truth.stochastic,
         1e-3,
         _stochastic(JAX),
-        target=0.05,
-        rival="autograd",
+        target=1.0,
+        rival="JAX",
     ),
     Contest(
         "R7a",

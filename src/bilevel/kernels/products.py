@@ -12,7 +12,7 @@ from numba import types
 from numba.extending import overload
 
 from bilevel.kernels.kernel import OPTIONS, inner
-from bilevel.kernels.registers import filled, item, load, store
+from bilevel.kernels.registers import filled, holds_eight, item, load, store
 
 
 def push(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> None:
@@ -74,10 +74,34 @@ def _pull_sparse(X: Any, rows: Any, R: Any, G: Any, classes: Any) -> None:
         store(G, j, load(G, j, classes) + background[j] * whole, classes)
 
 
-# Dense rows go four at a time: a row of W or G is then read once for four.
+# Dense rows go four at a time, or eight where the registers hold so many: a row of W or G is then
+# read once for all of them.
 def _push_dense(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> None:
-    fours = len(rows) - len(rows) % 4
-    for t in range(0, fours, 4):
+    eights = (len(rows) - len(rows) % 8) * holds_eight(W, classes)
+    for t in range(0, eights, 8):
+        i0, i1, i2, i3 = rows[t], rows[t + 1], rows[t + 2], rows[t + 3]
+        i4, i5, i6, i7 = rows[t + 4], rows[t + 5], rows[t + 6], rows[t + 7]
+        z0 = z1 = z2 = z3 = z4 = z5 = z6 = z7 = filled(W, 0, classes)
+        for j in range(X.shape[1]):
+            w = load(W, j, classes)
+            z0 += X[i0, j] * w
+            z1 += X[i1, j] * w
+            z2 += X[i2, j] * w
+            z3 += X[i3, j] * w
+            z4 += X[i4, j] * w
+            z5 += X[i5, j] * w
+            z6 += X[i6, j] * w
+            z7 += X[i7, j] * w
+        store(Z, t, z0, classes)
+        store(Z, t + 1, z1, classes)
+        store(Z, t + 2, z2, classes)
+        store(Z, t + 3, z3, classes)
+        store(Z, t + 4, z4, classes)
+        store(Z, t + 5, z5, classes)
+        store(Z, t + 6, z6, classes)
+        store(Z, t + 7, z7, classes)
+    fours = len(rows) - (len(rows) - eights) % 4
+    for t in range(eights, fours, 4):
         i0, i1, i2, i3 = rows[t], rows[t + 1], rows[t + 2], rows[t + 3]
         z0 = z1 = z2 = z3 = filled(W, 0, classes)
         for j in range(X.shape[1]):
@@ -98,9 +122,22 @@ def _push_dense(X: Any, rows: Any, W: Any, Z: Any, classes: Any) -> None:
 
 
 def _pull_dense(X: Any, rows: Any, R: Any, G: Any, classes: Any) -> None:
-    # G is read and written once for four rows: memory, not arithmetic, is the limit.
-    fours = len(rows) - len(rows) % 4
-    for t in range(0, fours, 4):
+    # G is read and written once for several rows: memory, not arithmetic, is the limit.
+    eights = (len(rows) - len(rows) % 8) * holds_eight(G, classes)
+    for t in range(0, eights, 8):
+        i0, i1, i2, i3 = rows[t], rows[t + 1], rows[t + 2], rows[t + 3]
+        i4, i5, i6, i7 = rows[t + 4], rows[t + 5], rows[t + 6], rows[t + 7]
+        r0, r1 = load(R, t, classes), load(R, t + 1, classes)
+        r2, r3 = load(R, t + 2, classes), load(R, t + 3, classes)
+        r4, r5 = load(R, t + 4, classes), load(R, t + 5, classes)
+        r6, r7 = load(R, t + 6, classes), load(R, t + 7, classes)
+        for j in range(X.shape[1]):
+            # Two sums, of which neither waits for the other.
+            g = load(G, j, classes) + X[i0, j] * r0 + X[i1, j] * r1 + X[i2, j] * r2
+            h = X[i3, j] * r3 + X[i4, j] * r4 + X[i5, j] * r5
+            store(G, j, g + (h + X[i6, j] * r6 + X[i7, j] * r7), classes)
+    fours = len(rows) - (len(rows) - eights) % 4
+    for t in range(eights, fours, 4):
         i0, i1, i2, i3 = rows[t], rows[t + 1], rows[t + 2], rows[t + 3]
         r0, r1 = load(R, t, classes), load(R, t + 1, classes)
         r2, r3 = load(R, t + 2, classes), load(R, t + 3, classes)

@@ -2,7 +2,8 @@
 
 A row of W holds a number per class. `load(W, j, classes)` takes row j as one value of type `Row`:
 sums and products of such values are a few instructions for all classes. LLVM would widen a vector
-of 20 numbers to 32 and keep it in memory, so a row is made of pieces of 32 bytes.
+of 20 numbers to 32 and keep it in memory, so a row is made of pieces of 32 bytes; or of 64, where
+the processor has registers for them and they hold no more zeros.
 
 How many classes there are must be known when a kernel is compiled: kernels are given `sizes`, made
 by `close` or `padded`, whose type says it, and make `classes` of it. What stands behind the last
@@ -24,13 +25,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
 # Without "nnan" and "ninf", which would let the compiler assume that nothing diverges.
 _FAST = ("reassoc", "nsz", "arcp", "contract")
 _INDEX = ir.IntType(32)
-_BYTES = 32  # of a piece
+_WIDE = get_host_cpu_features().get("avx512f", False)
+
+
+def _bytes(count: int, itemsize: int) -> int:
+    """Of a piece of a row of `count` numbers."""
+    return 64 if _WIDE and -(-count * itemsize // 32) % 2 == 0 else 32
 
 
 Sizes = tuple[tuple[int, ...], tuple[int, ...]]  # as many zeros as classes, and as a row is long
@@ -43,7 +50,7 @@ def close(count: int) -> Sizes:
 
 def padded(count: int, itemsize: int) -> Sizes:
     """Rows that are filled up with zeros to whole pieces: no piece lies across two cache lines."""
-    size = _BYTES // itemsize
+    size = _bytes(count, itemsize) // itemsize
     return (0,) * count, (0,) * (-(-count // size) * size)
 
 
@@ -78,7 +85,7 @@ def closely(typing: Any, classes: Any) -> Any:
 @intrinsic
 def piece_of(typing: Any, array: Any) -> Any:
     """Rows of one piece, which may begin at any number of an array: some features, not classes."""
-    size = _BYTES * 8 // array.dtype.bitwidth
+    size = (64 if _WIDE else 32) * 8 // array.dtype.bitwidth
     own = Classes(size, size, 1)
     return own(array), lambda context, builder, sig, args: context.get_dummy_value()
 
@@ -96,7 +103,7 @@ class Row(types.Type):
     def __init__(self, dtype: types.Float, count: int) -> None:
         self.dtype, self.count, self.bytes = dtype, count, dtype.bitwidth // 8
         self.element = ir.FloatType() if dtype == types.float32 else ir.DoubleType()
-        self.size = _BYTES // self.bytes
+        self.size = _bytes(count, self.bytes) // self.bytes
         self.piece = ir.VectorType(self.element, self.size)
         self.whole = ir.ArrayType(self.piece, -(-count // self.size))
         super().__init__(name=f"Row({dtype}, {count})")
@@ -236,6 +243,14 @@ def filled(typing: Any, like: Any, number: Any, classes: Any) -> Any:
         return each(builder, row, lambda piece: piece, args[1])
 
     return row(like, row.dtype, classes), generate
+
+
+@intrinsic
+def holds_eight(typing: Any, like: Any, classes: Any) -> Any:
+    """1 if the processor's registers hold eight rows and some more, otherwise 0."""
+    needed = 8 * Row(like.dtype, classes.count).whole.count + 8
+    number = ir.Constant(ir.IntType(types.intp.bitwidth), int(needed <= (32 if _WIDE else 16)))
+    return types.intp(like, classes), lambda context, builder, sig, args: number
 
 
 @intrinsic

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from bilevel.models.softmax.compiled.batches import Batches
 from bilevel.models.softmax.compiled.forms import Array, Form, work
 
 _WORTH_A_THREAD = 20_000  # multiplications per class; fewer are done before another thread starts
+_LINE = 64  # bytes of a cache line: a row across two of them takes a third longer
 _AT_ONCE = 2**28  # multiplications per class in one call, about a second: it cannot be interrupted
 
 
@@ -87,7 +88,10 @@ class OnRows:
         for part in self._parts(batches):
             outs.append(self.empty(1)[0])
             here, G, R = self._room()
-            at = (self.empty(0), here, P) if Ws is None else (Ws, np.empty_like(here), R.copy())
+            there = here, P
+            if Ws is not None:
+                there = self.rows(len(here)), self.rows(len(R))
+            at = (self.empty(0) if Ws is None else Ws), *there
             data = self._X, batches.rows, *part, self._labels, s, *at
             given = steps, weights, r, here, G, R, added, along, outs[-1], self._sizes
             calls.append(partial(softmax.contract, *data, *kept, *given))
@@ -124,12 +128,15 @@ class OnRows:
 
     def _room(self) -> tuple[Array, Array, Array]:
         """`here`, G and R."""
-        G = np.zeros((self._shape[0], len(self._sizes[1])), self.dtype)
-        return np.empty_like(G), G, self.rows(softmax.BLOCK)
+        p = self._shape[0]
+        return self.rows(p), self.rows(p, np.zeros), self.rows(softmax.BLOCK)
 
-    def rows(self, count: int) -> Array:
-        """Memory for `count` rows, as kernels lay them out."""
-        return np.empty((count, len(self._sizes[1])), self.dtype)
+    def rows(self, count: int, make: Callable[..., Array] = np.empty) -> Array:
+        """Memory for `count` rows, as kernels lay them out, from the start of a cache line."""
+        length, more = len(self._sizes[1]), _LINE // self.dtype.itemsize
+        room = make(count * length + more, self.dtype)
+        first = -room.__array_interface__["data"][0] % _LINE // self.dtype.itemsize
+        return room[first : first + count * length].reshape(count, length)
 
     def empty(self, count: int) -> Array:
         return np.empty((count, *self._shape), self.dtype)
