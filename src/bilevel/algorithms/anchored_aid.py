@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bilevel.algorithms.contract import Algorithm, Report, State
 from bilevel.algorithms.looks import but, kept, lower, with_look, with_solution, without_look
+from bilevel.algorithms.opening import belongs_to_rows, opened
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.tried_steps import Evaluation, quasi_newton
 from bilevel.hypergradients.base import Stand
@@ -88,15 +89,18 @@ class AnchoredAID(Algorithm):
     def step(self, view: View, state: State) -> tuple[State, Report]:
         if state.measured["share"] > _ALL:
             return quasi_newton(**_ROUGH).step(view, lower(view.whole, state))
+        if state.step == 0 and belongs_to_rows(view.whole, state.x, state.y):
+            y = opened(view.whole, state.x, state.y, 1.0)
+            return self._on_all_rows(view.whole, replace(state, points={**state.points, "y": y}))
         at = _Rows(view.whole, state)
         if "look h" not in state.points:
             state = at.first(state)
         look = kept(state)
         if not look.is_finite:
-            return self._on_all_rows(state, look.h)
+            return self._on_all_rows(view.whole, state)
         model = at.model(look, state.measured["radius"])
         if state.step == 0 and model.foreign > _FOREIGN * norm(look.h):
-            return self._on_all_rows(state, look.h)
+            return self._on_all_rows(view.whole, state)
         here = at.solve(model, look.x, look.y, look.v, state.memory["v"])
         if not here.is_finite:
             return at.grown(state), Report(look.h, norm(look.h), noisy=True)
@@ -113,10 +117,17 @@ class AnchoredAID(Algorithm):
             return at.again(state, known, abs(here.value - look.L)), report
         return at.judge(known, here, ended, promised), report
 
-    def _on_all_rows(self, state: State, h: Tensor) -> tuple[State, Report]:
-        began = state.step + 1
+    def _on_all_rows(self, oracle: Oracle, state: State) -> tuple[State, Report]:
+        """The deterministic rule takes over: Φ, as roughly known as it needs it for a first step."""
+        state, began = lower(oracle, state), state.step + 1
+        stand = Stand(state.x, state.y, state.points.get("v"), state.memory["v"])
+        streams = oracle.streams(state.step)
+        here = quasi_newton(**_ROUGH).evaluate(oracle, stand, math.inf, streams)
         after = without_look(state, share=1.0, wide=1.0, began=float(began))
-        return replace(after, step=began), Report(h, norm(h), noisy=True)
+        if here.is_finite:
+            after = but(with_solution(after, here), value=here.value, slack=here.slack)
+            after = replace(after, points={**after.points, "h": here.h})
+        return replace(after, step=began), Report(here.h, norm(here.h), here.solves)
 
     def price(self, k: int) -> Cost:
         return Cost(None, None, None, None)
