@@ -320,6 +320,13 @@ def unlike(inner_rows, outer_rows, p=10, seed=600):
     return by_rows(lambda s, t: (s - t) ** 2, per_feature, data, full(p, -1), p)
 
 
+def long_rows(n=2000, p=6, seed=670, times=50.0):
+    """One row in fifty is far longer than the others: its curvature is missing in a sample."""
+    X, t, V, c = table(n, p, seed, noise=1.0)
+    X = X * torch.where(torch.rand(n, 1, generator=rng(seed + 8), dtype=D) < 0.02, times, 1.0)
+    return by_rows(lambda s, t: (s - t) ** 2, per_feature, (X, t, V, c), full(p), p)
+
+
 def lifted(lift=1e7, seed=610):
     """A constant in g: it hides how g falls."""
     data = table(150, 10, seed)

@@ -22,6 +22,7 @@ QUICK = {
     "x in units of 1e-5 to 1e5": lambda: fresh.units(),
     "shifts and gains": lambda: fresh.mixed(),
     "a constant in g": lambda: fresh.lifted(),
+    "a few rows of great length": lambda: fresh.long_rows(),
     "fewer rows than weights": lambda: fresh.interpolated(),
     "a logarithm outside of whose domain nothing is": lambda: zoo.barrier()(),
     "potentials known up to a constant": lambda: zoo.transport()(),

@@ -242,6 +242,7 @@ class _Rows:
         if there is not None and fall >= 1e-4 * promised - rounding:
             if fall > _POOR * promised:
                 measured["radius"] = max(radius, 4 * length)
+            measured["asked"] = math.inf
             memory = {"x": ended.state.memory["x"], "v": dict(there.memory)}
             state = with_look(replace(state, memory=memory, measured=measured), look)
             state = with_solution(replace(state, points={**state.points, "x": look.x}), there)
@@ -261,17 +262,18 @@ class _Rows:
         if share > _ALL or self.wide < 1:
             state = without_look(state, share=share, wide=wide)
         else:
-            state = replace(state, measured={**state.measured, "share": share})
-        return replace(state, step=state.step + 1)
+            state = but(state, share=share)
+        return replace(but(state, asked=math.inf), step=state.step + 1)
 
     def wider(self, state: State) -> State:
         wide = min(1.0, self.wide * _GROWTH)
-        return replace(without_look(state, share=self.share, wide=wide), step=state.step + 1)
+        after = without_look(state, share=self.share, wide=wide, asked=math.inf)
+        return replace(after, step=state.step + 1)
 
     def again(self, before: State, known: State, moved: float) -> State:
         """Φ was not known at the look: look again where the model's solution is, or grow."""
         asked = before.measured.get("asked", math.inf)
-        if moved > asked / 4:  # the last look at the same x did not help
-            return self.grown(but(known, asked=math.inf))
+        if moved > asked / 4:  # the last look at the same x did not help: nor does this solution
+            return self.grown(before)
         after = without_look(known, share=self.share, wide=self.wide)
         return replace(but(after, asked=moved), step=known.step + 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import torch
@@ -34,7 +33,7 @@ def with_look(state: State, look: Look) -> State:
     points = {"look y": look.y, "look v": look.v}
     gradients = {"look h": look.h, "look r": look.r, "look g": look.g}
     after = replace(state, points={**state.points, **points, **gradients})
-    return but(after, **{"look f": look.f, "asked": math.inf})
+    return but(after, **{"look f": look.f})
 
 
 def kept(state: State) -> Look:
