@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,6 +58,12 @@ def test_wrong_value_raises_and_is_quoted_with_its_name(check, value):
     with pytest.raises(ValueError, match="my_steps must be") as error:
         check("my_steps", value)
     assert str(error.value).endswith(f"got {value!r}")
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), Fraction(10**400)], ids=["+", "-", "/"])
+def test_what_no_float_can_hold_is_refused_like_any_other(value):
+    with pytest.raises(ValueError, match=r"tol must be a positive number, got"):
+        positive("tol", value)
 
 
 def test_schedule_is_called_and_a_constant_kept():

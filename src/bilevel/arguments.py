@@ -107,8 +107,12 @@ def _is_number(value: Any) -> bool:
         return math.isfinite(value)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
+    try:
+        size = float(value)
+    except OverflowError:  # of an integer or a fraction
+        return False
     # An integer that torch cannot take would be an error far from here.
-    return math.isfinite(value) and (float(value) < LARGEST or not isinstance(value, int))
+    return math.isfinite(size) and (size < LARGEST or not isinstance(value, int))
 
 
 # What the fields of a `Checked` dataclass may hold; alone, or with others: `Positive | None`.

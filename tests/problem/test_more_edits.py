@@ -68,6 +68,11 @@ import edited_part
 part = edited_part.Part()
 def ridge(y): return part.number()
 """,
+    "a number put into a library": """
+import math
+math.edited = VALUE
+def ridge(y): return math.edited
+""",
     "a function's attribute": """
 def ridge(y): return ridge.r
 ridge.r = VALUE

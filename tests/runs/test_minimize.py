@@ -66,7 +66,7 @@ def test_a_record_for_each_outer_step_says_what_happened():
     assert result.history[0].hypergradient_norm > 100 * result.history[-1].hypergradient_norm
 
 
-@pytest.mark.parametrize("gives", [None, "high", torch.zeros(2), [1.0]])
+@pytest.mark.parametrize("gives", [None, "high", torch.zeros(2), [1.0], 10**400])
 def test_a_metric_that_gives_no_number_is_named(gives: Any):
     metrics = {"gap": lambda x, y: gives}
     with pytest.raises(TypeError, match="metric 'gap' must return one number, got"):
@@ -254,6 +254,22 @@ def test_what_the_user_gave_is_not_written_to(name):
     assert not x0["a"].detach().any()
 
 
+@pytest.mark.parametrize("name", [1, ("a", 2), None])
+def test_a_metrics_name_that_a_history_on_disk_could_not_have_is_refused(name: Any):
+    with pytest.raises(TypeError, match=r"a metric's name must be .*got"):
+        bilevel.minimize(quadratic().problem(), GOOD, metrics={name: lambda x, y: 1.0})
+
+
+def test_a_metric_that_is_added_during_a_run_is_not_a_part_of_it():
+    metrics = {"one": lambda x, y: 1.0}
+
+    def add(progress: bilevel.Progress) -> None:
+        metrics["two"] = lambda x, y: 2.0
+
+    result = bilevel.minimize(quadratic().problem(), GOOD, metrics=metrics, callbacks=[add])
+    assert all(record.metrics == {"one": 1.0} for record in result.history)
+
+
 def test_a_finished_state_gives_a_result_without_steps():
     first = bilevel.minimize(quadratic(4.0).problem(), GOOD, steps=3)
     second = bilevel.minimize(quadratic(4.0).problem(), GOOD, steps=3, state=first.state)
@@ -292,9 +308,12 @@ def test_what_a_callback_or_the_caller_writes_does_not_reach_the_run():
 
     def scribble(progress: bilevel.Progress) -> None:
         progress.x.fill_(1e9), progress.y.fill_(1e9)
+        progress.record.report.clear(), progress.record.metrics.update(mine=1.0)
 
     plain = bilevel.minimize(q.problem(), GOOD, steps=4)
     scribbled = bilevel.minimize(q.problem(), GOOD, steps=4, callbacks=[scribble])
     assert torch.equal(plain.x, scribbled.x)
+    for record, other in zip(plain.history, scribbled.history, strict=True):
+        assert (record.report, record.metrics) == (other.report, other.metrics)
     plain.x.fill_(1e9)
     assert torch.equal(plain.state.x, scribbled.state.x)

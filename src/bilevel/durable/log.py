@@ -31,7 +31,7 @@ class GrowingLog:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._size, self._sum = path, 0, hashlib.sha256()
+        self.path, self._size, self._sum = path, 0, hashlib.sha256()
 
     def read(self, mark: dict[str, Any]) -> list[str]:
         """The lines up to a mark, after which further ones will be added.
@@ -43,13 +43,18 @@ class GrowingLog:
         """
         size, data = int(mark["size"]), b""
         if size:
-            check_regular(self._path)
-            data = self._path.read_bytes()[:size]
+            check_regular(self.path)
+            data = self.path.read_bytes()[:size]
         found = hashlib.sha256(data)
         if len(data) != size or found.hexdigest() != mark["sha256"]:
-            raise DamagedError(f"{self._path.name} is not what was written")
+            raise DamagedError(f"{self.path.name} is not what was written")
         self._size, self._sum = size, found
         return data.decode().splitlines()[1:]
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file still has what was read or added; it may have been removed."""
+        return not self._size or (self.path.is_file() and self.path.stat().st_size >= self._size)
 
     def add(self, lines: list[str]) -> dict[str, Any]:
         """Append lines to those read or added before; return the mark of all of them.
@@ -66,11 +71,11 @@ class GrowingLog:
         return {"size": self._size, "sha256": self._sum.hexdigest()}
 
     def _write(self, data: bytes) -> None:
-        if self._path.is_symlink():  # somebody else's file, whatever it holds
-            raise FileExistsError(f"{self._path} is a link: what it points to is not written to")
-        with self._path.open("r+b" if self._path.is_file() else "xb") as file:
+        if self.path.is_symlink():  # somebody else's file, whatever it holds
+            raise FileExistsError(f"{self.path} is a link: what it points to is not written to")
+        with self.path.open("r+b" if self.path.is_file() else "xb") as file:
             if file.readable() and (head := file.read(len(_HEAD))) and not _HEAD.startswith(head):
-                raise FileExistsError(f"{self._path} was not written by bilevel")
+                raise FileExistsError(f"{self.path} was not written by bilevel")
             file.seek(self._size)
             file.truncate()
             file.write(data)

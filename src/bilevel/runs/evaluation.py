@@ -85,6 +85,6 @@ def number(name: str, value: Any) -> float:
     """What a metric gave, as a number."""
     try:
         return float(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         what = f"metric {quoted(name)} must return one number, got {quoted(value)}"
         raise TypeError(what) from None

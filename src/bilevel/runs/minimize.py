@@ -102,6 +102,8 @@ def minimize(
     algorithm = why.method
     metrics = {} if metrics is None else metrics
     instance("metrics", metrics, Mapping, "{'name': function of x and y}")
+    for name in metrics:  # a history on disk would have text in the place of anything else
+        instance("a metric's name", name, str, "'error'")
     instance("callbacks", callbacks, Iterable, "[function of a Progress]")
     if checkpoint is not None:
         instance("checkpoint", checkpoint, str | os.PathLike, "'folder'")
@@ -124,7 +126,7 @@ def minimize(
         limits=Limits(steps, tol, seconds),
         seed=seed,
         callbacks=list(callbacks),
-        metrics=metrics,
+        metrics=dict(metrics),
         evaluate_every=evaluate_every,
         clock=clock,
         is_kept=checkpoint is not None,

@@ -18,7 +18,7 @@ class Progress:
     """What a callback sees after an outer step.
 
     Args:
-        record: the step's record.
+        record: a copy of the step's record.
         steps: the largest number of steps that the run will take.
         x, y: copies of the variables, in the user's structures.
         state: a copy of the whole state: changing it has no effect on the run.

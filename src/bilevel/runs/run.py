@@ -297,4 +297,4 @@ class Run:
     def _progress(self) -> Progress:
         state = self._state.copy()
         at = self.problem.modules(state.x, state.y, state.buffers)
-        return Progress(self._history[-1], self.limits.steps, *at, state)
+        return Progress(copy.deepcopy(self._history[-1]), self.limits.steps, *at, state)

@@ -99,6 +99,21 @@ def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_not_the_run(
     assert_same(result, kept(tmp_path, callbacks=[pytest.fail]))
 
 
+@pytest.mark.parametrize("end", [0, 100, None], ids=["emptied", "cut", "removed"])
+def test_a_history_that_is_lost_during_a_run_is_written_anew(
+    end: int | None, tmp_path: Path
+) -> None:
+    folder, whole = tmp_path / "run", kept(tmp_path / "whole", steps=8)
+
+    def lose(progress: bilevel.Progress) -> None:
+        if progress.record.step == 4:
+            file = folder / "history.jsonl"
+            file.unlink() if end is None else os.truncate(file, end)
+
+    kept(folder, callbacks=[lose])
+    assert_same(whole, kept(folder, steps=8))
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A real disk of 16 KB: there is room for the first checkpoint, and not for a second."""

@@ -151,7 +151,7 @@ def _put_into(name: str, place: Any, names: set[str], depth: int = 4) -> Parts:
         value, path = vars(place)[attribute], f"{name}.{attribute}"
         if isinstance(value, ModuleType) and depth and not is_own_module(value.__name__):
             yield from _put_into(path, value, names, depth - 1)
-        elif is_own(value):
+        elif is_own(value) or isinstance(value, _COUNTED):  # such as math.pi, which may be edited
             yield path, value
 
 

@@ -92,6 +92,8 @@ class FolderKeeper(Keeper):
 
     def _write(self, saved: Saved) -> None:
         past = saved.past
+        if not self._log.is_there:  # somebody has removed or cut it: it is written anew
+            self._log, self._logged = GrowingLog(self._log.path), []
         final = past.history[len(self._logged) : -1]
         mark = self._log.add(lines_of(final))
         self._logged += final
