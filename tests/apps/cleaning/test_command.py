@@ -156,6 +156,10 @@ def test_labels_that_are_one_number_are_told(clean: Command) -> None:
     assert shown.code == 0
     shown = clean("train.csv")
     assert "the labels ['1', '1.0'] are the same number" in " ".join(shown.err.split())
+    labels = labels.map({"1": "Ant", "1.0": "ant", "2": "cat"})
+    clean.write(train=case.train.assign(label=labels))
+    shown = clean("train.csv", "--force")
+    assert "the labels ['Ant', 'ant'] differ only in case" in " ".join(shown.err.split())
 
 
 def test_infinite_numbers_count_as_missing(clean: Command) -> None:

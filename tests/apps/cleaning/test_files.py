@@ -14,6 +14,7 @@ import pytest
 
 from bilevel.apps.cleaning.files import read
 from bilevel.apps.cleaning.given import File, Told
+from bilevel.apps.cleaning.labels import column_of
 from bilevel.apps.cleaning.sniffing import Style
 from bilevel.apps.cleaning.writing import write
 from bilevel.errors import UserError
@@ -67,6 +68,8 @@ def test_a_german_spreadsheet_is_read_as_it_is_meant(encoding: str, tmp_path: Pa
         (["€ 5.50", "€ 1'200.00", "€ 3"], [5.5, 1200, 3]),
         (["12 %", "7 %", "100 %"], [12, 7, 100]),
         (["(1,234.50)", "$2.25", "3.00-"], [-1234.5, 2.25, -3]),
+        (["2.5 kg", "1,200kg", "3 kg"], [2.5, 1200, 3]),
+        (["EUR 3.50", "EUR 1,200.00", "EUR 7"], [3.5, 1200, 7]),
     ],
 )
 def test_numbers_in_other_spellings_are_numbers(
@@ -75,6 +78,19 @@ def test_numbers_in_other_spellings_are_numbers(
     file = tmp_path / "t.csv"
     pd.DataFrame({"price": cells, "label": ["a", "b", "a"]}).to_csv(file, index=False)
     assert read(file).frame.price.tolist() == numbers
+
+
+def test_another_unit_is_a_gap_and_units_stay_in_a_workbook(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    table = pd.DataFrame({"size": [*["2 kg"] * 9, "700 g"], "code": "A12"})
+    table.to_csv(file, index=False)
+    found = read(file)
+    assert found.frame["size"].tolist()[:9] == [2] * 9
+    assert pd.isna(found.frame["size"].iloc[9])
+    assert found.frame.code.tolist() == ["A12"] * 10
+    file.write_text("size,label\n" + "2 kg,x\n" * 9)
+    write(read(file).written, tmp_path / "t.xlsx", read(file))
+    assert pd.read_excel(tmp_path / "t.xlsx")["size"].tolist() == ["2 kg"] * 9
 
 
 def test_dates_with_points_stay_dates_where_commas_are_decimal(tmp_path: Path) -> None:
@@ -171,6 +187,27 @@ def test_titles_above_the_header_and_columns_without_a_name_are_left_out(tmp_pat
     assert read(path).frame.a.tolist() == [1, 2]
 
 
+def test_blanks_before_quotation_marks_are_no_part_of_names(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('"a", "label"\n1, "x, y"\n2, "z"\n')
+    found = read(tmp_path / "a.csv")
+    assert list(found.frame) == ["a", "label"]
+    assert found.written.label.tolist() == ["x, y", "z"]
+
+
+def test_headers_between_the_rows_are_left_out_and_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("title\na,label\n1,x\na,label\n2,a\na,label\n3,label\n")
+    found = read(tmp_path / "a.csv")
+    assert found.frame.a.tolist() == [1, 2, 3]
+    assert found.written.label.tolist() == ["x", "a", "label"]
+    assert found.words.endswith("; 2 lines with the header again left out")
+
+
+def test_a_table_without_a_header_is_told_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1.5,3,x\n2.5,4,y\n")
+    with pytest.raises(UserError, match="if these are a row, write a line with the names"):
+        column_of(read(tmp_path / "a.csv"), "label")
+
+
 def test_merged_cells_of_a_workbook_hold_their_value_in_each_row(tmp_path: Path) -> None:
     path = tmp_path / "book.xlsx"
     table = pd.DataFrame({"town": list("aaabbb"), "size": range(6), "label": list("xyxyxy")})
@@ -196,6 +233,18 @@ def test_what_is_nested_in_json_becomes_columns(tmp_path: Path) -> None:
         found = read(tmp_path / name).frame
         assert found["size.h"].tolist() == [0, 1, 2, 3]
         assert found.tags.tolist() == ["['a', 'b']"] * 4
+
+
+@pytest.mark.parametrize("how", ["columns", "split", "index", "list", "service"])
+def test_json_by_columns_or_deep_inside_is_a_table_of_rows(how: str, tmp_path: Path) -> None:
+    table = pd.DataFrame({"size": [1, 2, 3], "label": list("xyx")})
+    columns = table.to_dict("list")
+    text = {
+        "list": json.dumps(columns),
+        "service": json.dumps({"ok": True, "data": {"items": table.to_dict("records")}}),
+    }.get(how) or table.to_json(orient=how)
+    (tmp_path / "a.json").write_text(text)
+    assert read(tmp_path / "a.json").written.to_dict("list") == columns
 
 
 def test_empty_rows_at_the_end_and_blanks_in_names_are_dropped(tmp_path: Path) -> None:

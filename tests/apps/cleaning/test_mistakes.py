@@ -116,7 +116,7 @@ def same(frame: pd.DataFrame) -> pd.DataFrame:
         ),
         (
             same,
-            lambda f: f.assign(width=f.width.map("{:.1f} cm".format)),
+            lambda f: f.assign(width="wide"),
             "trusted.csv has no numbers in columns that are numbers in train.csv: ['width']",
         ),
     ],

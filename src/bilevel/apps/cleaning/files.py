@@ -28,9 +28,11 @@ from bilevel.apps.cleaning.sniffing import (
     ERRORS,
     Style,
     first_lines,
+    is_spaced,
     lines_above,
     read_numbers,
     uneven,
+    without_other_headers,
 )
 from bilevel.durable.regular import MOST_UNPACKED, check_archive, check_given, check_unpacked
 from bilevel.errors import UserError, listed, quoted, short
@@ -146,13 +148,14 @@ def _of_text(path: Path, content: bytes, told: Told) -> File:
     if not text.strip():
         raise UserError(f"{path} is empty")
     above = lines_above(rows := first_lines(text, style.separator))
+    text, again = without_other_headers(text, above, style.separator)
     columns = text.partition("\n")[0].count(style.separator) + 1
     if columns > _MOST_COLUMNS:
         raise UserError(
             f"{path} has about {columns:,} columns; at most {_MOST_COLUMNS:,} can be cleaned"
         )
     options: dict[str, Any] = {"sep": style.separator, "index_col": False, "low_memory": False}
-    options["skiprows"] = above
+    options |= {"skiprows": above, "skipinitialspace": is_spaced(text, style.separator)}
     with warnings.catch_warnings():
         # Where the header names too few columns, a mistake would be hidden. Of text, pandas warns
         # of separators at the ends of lines, too.
@@ -165,7 +168,7 @@ def _of_text(path: Path, content: bytes, told: Told) -> File:
         written = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False, **options)
     frame, decimal = read_numbers(frame, written, style.decimal)
     style, header = replace(style, decimal=decimal), rows[above] if rows else []
-    return File(path, "", written, frame, style, "", above, _twice(header))
+    return File(path, "", written, frame, style, "", above, _twice(header), again)
 
 
 def _twice(header: list[Any]) -> tuple[str, ...]:

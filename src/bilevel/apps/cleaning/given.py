@@ -46,6 +46,7 @@ class File:
         place: the sheet or table inside, if there is one.
         above: how many lines above the header were left out.
         twice: names that several columns have: all but the first are numbered.
+        again: how many lines that repeat the header were left out.
     """
 
     path: Path
@@ -56,6 +57,7 @@ class File:
     place: str = ""
     above: int = 0
     twice: tuple[str, ...] = ()
+    again: int = 0
 
     @property
     def decimal(self) -> str:
@@ -70,6 +72,9 @@ class File:
         if self.above:
             lines = "1 line" if self.above == 1 else f"{self.above} lines"
             how += f"; {lines} above the header left out"
+        if self.again:
+            how += "; " + ("a line" if self.again == 1 else f"{self.again} lines")
+            how += " with the header again left out"
         if self.twice:
             second = quoted(f"{self.twice[0]}.1")
             how += f"; of columns with the same name all but the first are numbered, as {second}"

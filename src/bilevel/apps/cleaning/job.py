@@ -16,6 +16,7 @@ from bilevel.apps.cleaning.files import read
 from bilevel.apps.cleaning.given import File, Told
 from bilevel.apps.cleaning.labels import (
     apart,
+    equal_but_for_case,
     equal_numbers,
     numbers_of,
     spelled_alike,
@@ -162,11 +163,13 @@ def _about_labels(labels: pd.Series, written: pd.Series, numbers: bool) -> list[
         so = f" ({read} is taken for none)" if read else ""
         told.append(f"{rows} no label{so}: not judged, but told what is likely")
     counts = labels.value_counts()
-    if not numbers and (twins := equal_numbers(list(counts.index))):
-        told.append(
-            f"the labels {listed(twins, 5)} are the same number, but different classes here: write "
-            "them alike if they are one"
-        )
+    alike = {"are the same number": equal_numbers, "differ only in case": equal_but_for_case}
+    for how, find in ({} if numbers else alike).items():
+        if twins := find(list(counts.index)):
+            told.append(
+                f"the labels {listed(twins, 5)} {how}, but are different classes here: write them "
+                "alike if they are one"
+            )
     if not numbers and len(alone := sorted(counts.index[counts == 1])):
         told.append(
             f"nothing can be learned about labels that occur once: {listed(alone, 5)}. Are they "

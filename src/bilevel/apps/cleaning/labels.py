@@ -59,6 +59,8 @@ def column_of(file: File, name: str) -> pd.Series:
         do = "; say what separates the columns by --separator" if alone else ""
         if any(re.fullmatch(r"column \d+", column) for column in file.frame.columns):
             do = "; if the names stand in a later line, delete the lines above it"
+        if sum(column.replace(".", "", 1).isdigit() for column in file.frame.columns) > 1:
+            do = "; if these are a row, write a line with the names of the columns above it"
         raise UserError(
             f"{file.path}{place} has no column {quoted(name)}; it has "
             f"{listed(file.frame.columns)}{do}"
@@ -125,6 +127,16 @@ def equal_numbers(names: list[str]) -> list[str]:
     """
     values = pd.to_numeric(pd.Series(names, index=names), errors="coerce").dropna()
     return sorted(values.index[values.duplicated(keep=False)])
+
+
+def equal_but_for_case(names: list[str]) -> list[str]:
+    """Names that differ only in case, though each is too common for a slip.
+
+    >>> equal_but_for_case(["Yes", "no", "yes"])
+    ['Yes', 'yes']
+    """
+    forms = pd.Series([name.casefold() for name in names], index=names, dtype=object)
+    return sorted(forms.index[forms.duplicated(keep=False)])
 
 
 def with_majority(file: File, names: tuple[str, ...], label: str) -> File:

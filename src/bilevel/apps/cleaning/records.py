@@ -37,9 +37,34 @@ def _rows(path: Path, text: str) -> list[Any]:
         lines = enumerate(text.split("\n"), 1)
         return [_line(path, number, line) for number, line in lines if line.strip()]
     if isinstance(whole, dict):
-        lists = [value for value in whole.values() if isinstance(value, list)]
-        return lists[0] if len(lists) == 1 else [whole]
+        return _inside(whole)
     return whole if isinstance(whole, list) else [whole]
+
+
+def _inside(whole: dict[str, Any]) -> list[Any]:
+    """The rows in what a program or a service has written: by columns, or with other things
+    around them.
+
+    >>> _inside({"a": [1, 2], "b": [3, 4]})
+    [{'a': 1, 'b': 3}, {'a': 2, 'b': 4}]
+    >>> _inside({"page": 1, "found": {"items": [{"a": 1}, {"a": 2}]}})
+    [{'a': 1}, {'a': 2}]
+    """
+    cells = whole.get("data")
+    if "columns" in whole and isinstance(cells, list) and isinstance(cells[0], list):
+        return [dict(zip(whole["columns"], row, strict=True)) for row in cells]
+    parts = list(whole.values())
+    if len(parts) > 1 and all(isinstance(part, dict) for part in parts):  # as pandas writes it
+        if all(name.isdigit() for name in whole):
+            return parts
+        parts = [list(part.values()) for part in parts if part.keys() == parts[0].keys()]
+    lists = [part for part in parts if isinstance(part, list)]
+    if 1 < len(lists) == len(whole) and len({len(part) for part in lists}) == 1:
+        return [dict(zip(whole, row, strict=True)) for row in zip(*lists, strict=True)]
+    inner = [part for part in whole.values() if isinstance(part, dict)]
+    if len(lists) == 1:
+        return lists[0]
+    return _inside(inner[0]) if len(inner) == 1 and not lists else [whole]
 
 
 def _line(path: Path, number: int, line: str) -> Any:

@@ -22,6 +22,8 @@ ERRORS = ["#REF!", "#DIV/0!", "#VALUE!", "#NAME?", "#NUM!", "#NULL!", "#N/A", "#
 ERRORS += ["#BEZUG!", "#WERT!", "#ZAHL!", "#VALEUR!", "#NOM?", "#NOMBRE!", "#VALOR!"]
 _ORNAMENTS = r"[€$£¥%\s\u00a0\u202f']"  # of prices, shares and Swiss thousands
 _NEGATIVE = r"^\((.+)\)$|^(.*\d)-$"  # as accountants write it: (12.50) or 12.50-
+# 12 kg or EUR 3.50: a unit that most cells of the column have.
+_WITH_UNIT = r"\s*(?:([A-Z]{3})\s)?\s*([-+]?[\d.,\s']*\d)\s*([^\W\d_]{1,5}[²³]?)?\s*"
 _DECIMAL_COMMA = re.compile(r"[-+]?(\d+|\d{1,3}(\.\d{3})+),\d+")
 _THOUSANDS_COMMA = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
 _THOUSANDS_POINT = re.compile(r"[-+]?\d{1,3}(\.\d{3})*")
@@ -106,12 +108,33 @@ def lines_above(rows: list[list[Any]]) -> int:
     return next((j for j, count in enumerate(filled) if count > usual / 2), 0)
 
 
+def is_spaced(text: str, separator: str) -> bool:
+    """Whether a blank stands between separators and quotation marks, as in "a", "b"."""
+    return f'{separator} "' in text.partition("\n")[0] and separator != " "
+
+
 def first_lines(text: str, separator: str, lines: int = 20) -> list[list[str]]:
     """The cells of the first lines."""
+    spaced = is_spaced(text, separator)
+    rows = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=spaced)
     try:
-        return list(itertools.islice(csv.reader(io.StringIO(text), delimiter=separator), lines))
+        return list(itertools.islice(rows, lines))
     except csv.Error:  # a cell without end
         return []
+
+
+def without_other_headers(text: str, above: int, separator: str) -> tuple[str, int]:
+    """Files that were put together have their header again and again; and how often it was.
+
+    >>> without_other_headers("a,b\\n1,2\\na,b\\n3,4\\n", 0, ",")
+    ('a,b\\n1,2\\n3,4\\n', 1)
+    """
+    *before, head, rest = [*text.split("\n", above + 1), ""][: above + 2]
+    if separator not in head or head not in rest:
+        return text, 0
+    lines = rest.split("\n")
+    kept = [line for line in lines if line != head]
+    return "\n".join([*before, head, *kept]), len(lines) - len(kept)
 
 
 def uneven(reason: str) -> str:
@@ -133,13 +156,14 @@ def uneven(reason: str) -> str:
 def read_numbers(frame: pd.DataFrame, raw: pd.DataFrame, decimal: str) -> tuple[pd.DataFrame, str]:
     """The frame with numbers where a column holds them in another spelling, and the decimal sign.
 
-    1.234,50 and 1,234.50, 12 %, € 5, (3.20): pandas leaves these as text. "1,234" is a thousand,
-    unless another column shows that commas are decimal.
+    1.234,50 and 1,234.50, 12 %, € 5, 3 kg, (3.20): pandas leaves these as text. "1,234" is a
+    thousand, unless another column shows that commas are decimal.
     """
     texts = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name].dtype)]
     plain: dict[Any, pd.Series] = {}
     for name in texts:
-        bare = frame[name].dropna().astype(str).str.replace(_ORNAMENTS, "", regex=True)
+        bare = _without_unit(frame[name].dropna().astype(str))
+        bare = bare.str.replace(_ORNAMENTS, "", regex=True)
         bare = bare.str.replace(_NEGATIVE, r"-\1\2", regex=True)
         if len(bare) and bare.iloc[:200].str.fullmatch(r"[-+]?[\d.,]*\d").mean() > _MOSTLY:
             plain[name] = bare
@@ -153,6 +177,22 @@ def read_numbers(frame: pd.DataFrame, raw: pd.DataFrame, decimal: str) -> tuple[
                 read[name] = _numbers(words, decimal)
     fitting = {n: v.reindex(frame.index) for n, v in read.items() if v.notna().mean() > _MOSTLY}
     return frame.assign(**fitting), decimal
+
+
+def _without_unit(cells: pd.Series) -> pd.Series:
+    """Cells without the unit that most of them have; missing where they have another one.
+
+    >>> _without_unit(pd.Series([*["2.5 kg"] * 9, "3", "700 g"])).tolist()[-3:]
+    ['2.5', '3', nan]
+    """
+    if not cells.iloc[:200].str.fullmatch(_WITH_UNIT).mean() > _MOSTLY:
+        return cells
+    parts = cells.str.extract(f"^{_WITH_UNIT}$").fillna("")
+    unit = (parts[0] + parts[2]).where(parts[1] != "")
+    usual = unit.mode()[0]
+    if not usual or (unit == usual).mean() <= _MOSTLY:
+        return cells
+    return parts[1].where(unit.isin([usual, ""]))
 
 
 def _shows_decimal_comma(bare: pd.Series) -> bool:

@@ -30,6 +30,7 @@ _TYPES: dict[str, tuple[type, ...]] = {  # of the cells that other kinds can hol
 }
 _CONTROL = r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"  # which no workbook may hold
 _LONGEST = 32_767  # characters of a cell of a workbook
+_NO_NUMBER = r"\s*[-+]?0\d|.*[^\W\d_]\s*$|\s*[^\W\d_]"  # 007, 3 kg, EUR 5
 _WIDEST, _LOOKED_AT = 60, 200
 _EXACT = 15  # digits of a number that a spreadsheet keeps
 
@@ -90,13 +91,13 @@ def write(frame: pd.DataFrame, path: Path, like: File, words: Collection[str] = 
 
 
 def _with_numbers(frame: pd.DataFrame, like: File, words: Collection[str]) -> pd.DataFrame:
-    """Cells of a text file as the numbers that they are, but not those of a code such as 007."""
+    """Cells of a text file as the numbers that they are: not those of a code, or with a unit."""
     numbers = {}
     for name in set(like.frame.columns) & set(frame.columns) - set(words):
         values, cells = like.frame[name], like.written[name]
         if values.dtype.kind in "iuf":
             gaps = values.isna() & (cells != "")
-            code = cells.str.match(r"\s*[-+]?0\d") | (cells.str.count(r"\d") > _EXACT)
+            code = cells.str.match(_NO_NUMBER) | (cells.str.count(r"\d") > _EXACT)
             if not (gaps | code).any():
                 numbers[name] = values
     return frame.assign(**numbers)
