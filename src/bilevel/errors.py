@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _MOST = 80  # characters of a quotation
 _NAMES = 10  # of a list
@@ -14,6 +17,44 @@ class UserError(ValueError):
 
     The command line prints it without a stack trace and exits with code 2.
     """
+
+
+@contextmanager
+def refusing(what: str, *kinds: type[Exception], advice: str = "") -> Iterator[None]:
+    """Inside, errors of these kinds are the user's to mend: what is wrong, why, and what to do.
+
+    >>> with refusing("notes.txt is no number", ValueError):
+    ...     float("abc")
+    Traceback (most recent call last):
+    bilevel.errors.UserError: notes.txt is no number: could not convert string to float: 'abc'
+    """
+    try:
+        yield
+    except UserError:  # which says it already
+        raise
+    except kinds as error:
+        raise UserError(f"{what}: {_reason(error)}{advice}") from error
+
+
+def _reason(error: Exception) -> str:
+    """An error in its own words: of one line, as a parser's may have pages."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    # A KeyError has nothing but the key in its text.
+    told = "" if isinstance(error, LookupError) else str(error)
+    return short(" ".join(told.split()) or repr(error), 200)
+
+
+def pick(what: str, name: Any, known: Mapping[str, T]) -> T:
+    """The one of this name.
+
+    >>> pick("fruit", "pear", {"apple": 1, "plum": 2})
+    Traceback (most recent call last):
+    bilevel.errors.UserError: there is no fruit 'pear': choose one of apple, plum
+    """
+    if name not in known:
+        raise UserError(f"there is no {what} {quoted(name)}: choose one of {', '.join(known)}")
+    return known[name]
 
 
 def short(text: Any, most: int = _MOST) -> str:

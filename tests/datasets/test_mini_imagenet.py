@@ -254,7 +254,7 @@ def other(**changes: Any) -> dict[str, Any]:
             other(class_dict={"n01": [0], "n02": [1, 2, 3, 4], "n03": [5, 6, 7, 8]}),
             "class 'n01' has 1 images, expected 2 or more",
         ),
-        ({"data": content("train")[0], "labels": ["a"] * 9}, "another layout: ValueError"),
+        ({"data": content("train")[0], "labels": ["a"] * 9}, "another layout: invalid literal"),
         ({"data": content("train")[0], "labels": [1] * 8}, "has 9 images, but classes for 8"),
     ],
 )

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from bilevel.errors import UserError, quoted
 
+# What asking for the entries of another file raises.
+MISFITS = LookupError, TypeError, ValueError, AttributeError
 _PLAIN = re.compile(r"[<>=|]?[biufSU]\d{1,4}")  # booleans, numbers and text: no objects, no records
 
 

@@ -10,7 +10,7 @@ from bilevel.datasets.image_origin import ImageClasses, ImageOrigin
 from bilevel.datasets.origin import BarFor, Origin
 from bilevel.datasets.tables import Dataset, TableOrigin
 from bilevel.discovery import load_modules
-from bilevel.errors import UserError, quoted
+from bilevel.errors import UserError, pick, quoted
 
 Kind = TypeVar("Kind", bound=Origin[Any])
 
@@ -38,12 +38,7 @@ def catalogue() -> dict[str, Origin[Any]]:
 
 def find(name: str) -> Origin[Any]:
     """The data set of this name."""
-    known = catalogue()
-    if name not in known:
-        raise UserError(
-            f"there is no data set named {quoted(name)}: choose one of {', '.join(known)}"
-        )
-    return known[name]
+    return pick("data set named", name, catalogue())
 
 
 def load(name: str, progress: BarFor | None = None) -> Dataset:

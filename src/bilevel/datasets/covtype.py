@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from bilevel.datasets.download import Remote
+from bilevel.datasets.download import NOT_GZIP, Remote
 from bilevel.datasets.tables import Dataset, PublishedTable
-from bilevel.errors import UserError
+from bilevel.errors import refusing
 
 _URL = "https://ndownloader.figshare.com/files/5976039"
 _CHECKSUM = "sha256:614360d0257557dd1792834a85a1cdebfadc3c4f30b011d56afee7ffb5b15771"
@@ -28,11 +27,11 @@ class Covtype(PublishedTable):
 
     def read(self, root: Path) -> Dataset:
         file = self.files(root)[0]
-        try:
-            with gzip.open(file, "rt", encoding="ascii") as lines:
-                table = np.loadtxt(lines, np.float32, delimiter=",", ndmin=2)
-        except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
-            raise UserError(f"{file} is not a complete table of numbers: {error}") from error
+        with (
+            refusing(f"{file} is not a complete table of numbers", *NOT_GZIP, ValueError),
+            gzip.open(file, "rt", encoding="ascii") as lines,
+        ):
+            table = np.loadtxt(lines, np.float32, delimiter=",", ndmin=2)
         X, labels = np.ascontiguousarray(table[:, :-1]), table[:, -1].astype(np.int64) - 1
         k = self.train_rows
         return Dataset(self.name, (X[:k], labels[:k]), (X[k:], labels[k:]), self.class_names)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bilevel.datasets.extras import extra
 from bilevel.datasets.origin import Bar, BarFor
-from bilevel.errors import UserError
+from bilevel.errors import UserError, refusing
+
+NOT_GZIP = gzip.BadGzipFile, EOFError, zlib.error
 
 
 @dataclass(frozen=True)
@@ -38,16 +42,14 @@ def fetch_missing(
     missing = [remote for remote in remotes if not (folder / remote.file).is_file()]
     for i, remote in enumerate(missing):
         bar = progress(remote.file) if progress else None
-        try:
+        wanted = "\n".join(f"  {r.url}{f' as {r.name}' * bool(r.name)}" for r in missing[i:])
+        advice = (
+            f"\nTry again, or get these files by other means and put them, unchanged, into "
+            f"{folder}\n{wanted}\n"
+            f"or set BILEVEL_DATA to a folder whose subfolder {folder.name} has them."
+        )
+        with refusing(f"{name}: could not download {remote.file}", OSError, advice=advice):
             download(remote.url, remote.checksum, folder / remote.file, bar)
-        except OSError as error:
-            wanted = "\n".join(f"  {r.url}{f' as {r.name}' * bool(r.name)}" for r in missing[i:])
-            raise UserError(
-                f"{name}: could not download {remote.file}: {error}\n"
-                f"Try again, or get these files by other means and put them, unchanged, into "
-                f"{folder}\n{wanted}\n"
-                f"or set BILEVEL_DATA to a folder whose subfolder {folder.name} has them."
-            ) from error
     return [folder / remote.file for remote in missing]
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import tarfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +11,11 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from bilevel.datasets.array_pickle import load_arrays, text
-from bilevel.datasets.download import Remote
-from bilevel.datasets.image_origin import FileForEachSplit, Images, in_order
+from bilevel.datasets.array_pickle import MISFITS, load_arrays, text
+from bilevel.datasets.download import NOT_GZIP, Remote
+from bilevel.datasets.image_origin import ImageOrigin, Images, in_order
 from bilevel.datasets.origin import BarFor, advancing
-from bilevel.errors import UserError
+from bilevel.errors import UserError, refusing
 
 _SITE = "https://www.cs.toronto.edu/~kriz/"
 _SHA256 = "sha256:85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7"  # as in Keras
@@ -32,12 +30,11 @@ _SUPERCLASSES = {
     """,
     "test": "aquatic_mammals insects medium_mammals people",
 }
-_BROKEN = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
 _LARGEST = 200_000_000  # bytes of a member; the largest has 155,249,918
 
 
 @dataclass(frozen=True, kw_only=True)
-class FC100(FileForEachSplit):
+class FC100(ImageOrigin):
     """All 60,000 images of CIFAR-100, in splits that share no superclass.
 
     Classes are in the order of CIFAR-100's labels, which is that of their names. The images of a
@@ -56,13 +53,11 @@ class FC100(FileForEachSplit):
     ) -> Iterator[Images]:
         path = folder / self.archives[0].file
         size = sum(self.classes.values()) * self.images_a_class * math.prod(self.shape)
-        try:
-            with advancing(progress, path.name, size) as advance:
-                pooled, superclasses = self._pooled(_members(path, advance))
-        except UserError:
-            raise
-        except (*_BROKEN, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise UserError(f"{path} is not CIFAR-100's archive: {error!r}") from error
+        with (
+            refusing(f"{path} is not CIFAR-100's archive", tarfile.TarError, *NOT_GZIP, *MISFITS),
+            advancing(progress, path.name, size) as advance,
+        ):
+            pooled, superclasses = self._pooled(_members(path, advance))
         for stem in stems:
             chosen = [i for i, name in enumerate(superclasses) if name in self.superclasses[stem]]
             yield in_order(pooled.images, pooled.labels, pooled.classes, chosen)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilevel.datasets.catalogue import load
-from bilevel.errors import UserError, quoted
+from bilevel.errors import pick
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,9 +77,7 @@ def benchmark(name: str) -> Benchmark:
         >>> len(found.problem.inner_data), len(found.problem.y0), len(found.problem.x0)
         (32768, 100, 10)
     """
-    if name not in _MAKERS:
-        raise UserError(f"there is no benchmark {quoted(name)}: choose one of {', '.join(_MAKERS)}")
-    return _MAKERS[name](name)
+    return pick("benchmark", name, _MAKERS)(name)
 
 
 def benchmarks() -> list[str]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import gzip
 import math
 import struct
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bilevel.datasets.download import Remote, verify
+from bilevel.datasets.download import NOT_GZIP, Remote, verify
 from bilevel.datasets.tables import Dataset, LabelledRows, PublishedTable
-from bilevel.errors import UserError
+from bilevel.errors import UserError, refusing
 
 FILES = tuple(
     f"{part}-{kind}-ubyte.gz"
@@ -44,23 +43,20 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         array([7, 2, 1], dtype=uint8)
     """
     header = struct.Struct(f">HBB{dimensions}I")
-    try:
-        with gzip.open(path) as stream:
-            head = stream.read(header.size)
-            if len(head) < header.size:
-                raise UserError(
-                    f"{path}: the header ends after {len(head)} of {header.size} bytes: "
-                    f"not an idx file with {dimensions} dimensions"
-                )
-            zero, kind, found, *sizes = header.unpack(head)
-            if (zero, kind, found) != (0, _UNSIGNED_BYTE, dimensions):
-                magic = bytes([0, 0, _UNSIGNED_BYTE, dimensions]).hex()
-                raise UserError(f"{path}: the magic number is {head[:4].hex()}, expected {magic}")
-            expected = math.prod(sizes)
-            # One byte more than expected, so that a file that is too long is noticed.
-            body = stream.read(expected + 1)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{path}: not a complete gzip file ({error})") from error
+    with refusing(f"{path}: not a complete gzip file", *NOT_GZIP), gzip.open(path) as stream:
+        head = stream.read(header.size)
+        if len(head) < header.size:
+            raise UserError(
+                f"{path}: the header ends after {len(head)} of {header.size} bytes: "
+                f"not an idx file with {dimensions} dimensions"
+            )
+        zero, kind, found, *sizes = header.unpack(head)
+        if (zero, kind, found) != (0, _UNSIGNED_BYTE, dimensions):
+            magic = bytes([0, 0, _UNSIGNED_BYTE, dimensions]).hex()
+            raise UserError(f"{path}: the magic number is {head[:4].hex()}, expected {magic}")
+        expected = math.prod(sizes)
+        # One byte more than expected, so that a file that is too long is noticed.
+        body = stream.read(expected + 1)
     if len(body) != expected:
         shown = "more" if len(body) > expected else f"{len(body)}"
         raise UserError(f"{path}: the sizes {sizes} promise {expected} bytes, the file has {shown}")

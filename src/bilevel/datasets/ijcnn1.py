@@ -11,7 +11,7 @@ import numpy as np
 
 from bilevel.datasets.download import Remote
 from bilevel.datasets.tables import Dataset, LabelledRows, PublishedTable
-from bilevel.errors import UserError
+from bilevel.errors import UserError, refusing
 
 _HOME = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 _FILES = {"ijcnn1.trn.bz2": "ijcnn1.bz2", "ijcnn1.tst.bz2": "ijcnn1.t.bz2"}
@@ -62,14 +62,11 @@ def read_libsvm(path: Path, features: int) -> tuple[Any, Any]:
     """
     from sklearn.datasets import load_svmlight_file
 
-    try:
+    what = f"{path} is not a complete LIBSVM file of {features} features"
+    with refusing(what, ValueError, OSError, EOFError, OverflowError):
         # 64 bits for the labels' sake, which are read in the same precision.
         X, labels = load_svmlight_file(str(path), n_features=features, zero_based=False)
         return X.toarray().astype(np.float32), labels.astype(np.int64)
-    except (ValueError, OSError, EOFError, OverflowError) as error:
-        raise UserError(
-            f"{path} is not a complete LIBSVM file of {features} features: {error}"
-        ) from error
 
 
 ijcnn1 = Ijcnn1(

@@ -131,9 +131,12 @@ class ImageOrigin(Origin[ImageClasses]):
     fewest_a_class: int
     archives: tuple[Remote, ...] = ()
 
-    @abstractmethod
     def stored(self) -> Mapping[str, int]:
-        """The stems of its .npz files, and the number of classes in each."""
+        """The stems of its .npz files, and the number of classes in each: one for each split."""
+        return self.classes
+
+    def read(self, root: Path) -> ImageClasses:
+        return ImageClasses(self.name, *(self._part(path) for path in self.files(root)))
 
     @abstractmethod
     def convert(
@@ -226,14 +229,3 @@ class ImageOrigin(Origin[ImageClasses]):
     def _counts(self, path: Path) -> list[int]:
         with open_npz(path, self.name) as arrays:
             return [int(count) for count in np.bincount(arrays["labels"], minlength=1)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileForEachSplit(ImageOrigin):
-    """A data set of images by class whose three splits are in three files."""
-
-    def stored(self) -> Mapping[str, int]:
-        return self.classes
-
-    def read(self, root: Path) -> ImageClasses:
-        return ImageClasses(self.name, *(self._part(path) for path in self.files(root)))

@@ -12,26 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bilevel.datasets.array_pickle import load_arrays, text
+from bilevel.datasets.array_pickle import MISFITS, load_arrays, text
 from bilevel.datasets.extras import extra
-from bilevel.datasets.image_origin import FileForEachSplit, Images, by_class_name
+from bilevel.datasets.image_origin import ImageOrigin, Images, by_class_name
 from bilevel.datasets.origin import BarFor, advancing
 from bilevel.datasets.pictures import picture
-from bilevel.errors import UserError, quoted
+from bilevel.errors import UserError, quoted, refusing
+
+_NO_LIST = KeyError, csv.Error, UnicodeDecodeError
 
 
 def read_listing(listing: Path) -> list[tuple[str, str]]:
     """The (filename, label) of each line of a csv file with these two columns."""
-    try:
-        with listing.open(newline="", encoding="utf-8") as stream:
-            rows = [
-                (row["filename"], row["label"])
-                for row in csv.DictReader(stream, skipinitialspace=True)
-            ]
-    except (KeyError, csv.Error, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{listing} is not a csv file with the columns filename and label: {error!r}"
-        ) from error
+    with (
+        refusing(f"{listing} is not a csv file with the columns filename and label", *_NO_LIST),
+        listing.open(newline="", encoding="utf-8") as stream,
+    ):
+        table = csv.DictReader(stream, skipinitialspace=True)
+        rows = [(row["filename"], row["label"]) for row in table]
     for line, (file, label) in enumerate(rows, start=2):
         if not file or not label or Path(file).name != file:
             raise UserError(
@@ -85,16 +83,15 @@ def read_image_pickle(path: Path, progress: BarFor | None = None) -> Images:
     with advancing(progress, path.name, size) as advance, path.open("rb") as stream:
         entries = load_arrays(stream, str(path))
         advance(size)
-    try:
+    advice = (
+        "; expected are the entries image_data and class_dict, or data and labels, and found are "
+        f"{', '.join(entries) or 'none'}"
+    )
+    with refusing(f"{path} has another layout", *MISFITS, advice=advice):
         if "image_data" in entries:
             images, names = np.asarray(entries["image_data"]), _by_index(entries)
         else:
             images, names = np.asarray(entries["data"]), _by_label(entries, path.stem)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{path} has another layout: {error!r}; expected are the entries image_data and "
-            f"class_dict, or data and labels, and found are {', '.join(entries) or 'none'}"
-        ) from error
     if images.shape[:1] != names.shape:
         raise UserError(f"{path} has {len(images)} images, but classes for {len(names)}")
     return by_class_name(images, names)
@@ -146,7 +143,7 @@ Then run `bilevel data get {name}`. With what is there now, {missing} cannot be 
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiniImageNet(FileForEachSplit):
+class MiniImageNet(ImageOrigin):
     """Files that the user obtained, converted to the layout of the other data sets.
 
     Each split is made from a pickle if there is one, else from the list and the folder `images`,

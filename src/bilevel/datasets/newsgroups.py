@@ -11,11 +11,10 @@ import numpy as np
 import scipy.sparse
 
 from bilevel.datasets.extras import extra
-from bilevel.datasets.npz import open_npz
-from bilevel.datasets.origin import BarFor
+from bilevel.datasets.npz import open_npz, write_npz
+from bilevel.datasets.origin import BarFor, advancing
 from bilevel.datasets.tables import Dataset, LabelledRows, TableOrigin
-from bilevel.durable.files import replacing
-from bilevel.errors import UserError
+from bilevel.errors import refusing
 
 _CLASS_NAMES = """
 alt.atheism comp.graphics comp.os.ms-windows.misc comp.sys.ibm.pc.hardware comp.sys.mac.hardware
@@ -39,24 +38,20 @@ class Newsgroups(TableOrigin):
 
     def download(self, root: Path, progress: BarFor | None) -> None:
         path = self.files(root)[0]
-        bar = progress("20news-bydate.tar.gz") if progress else None
-        try:
+        advice = (
+            f"\nTry again, or run `bilevel data get {self.name}` on a machine with a network "
+            f"and copy {path.name} from the folder that `bilevel data path {self.name}` prints "
+            f"there to {path.parent}\n"
+            f"or set BILEVEL_DATA to a folder that has {self.name}/{path.name}."
+        )
+        with (
+            refusing(f"{self.name}: could not make {path}", OSError, advice=advice),
+            advancing(progress, "20news-bydate.tar.gz", 0),
+        ):
             path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
                 arrays = _fetch(scratch)
-            with replacing(path) as draft, draft.open("wb") as file:
-                np.savez_compressed(file, **arrays)
-        except OSError as error:
-            raise UserError(
-                f"{self.name}: could not make {path}: {error}\n"
-                f"Try again, or run `bilevel data get {self.name}` on a machine with a network "
-                f"and copy {path.name} from the folder that `bilevel data path {self.name}` prints "
-                f"there to {path.parent}\n"
-                f"or set BILEVEL_DATA to a folder that has {self.name}/{path.name}."
-            ) from error
-        finally:
-            if bar is not None:
-                bar.close()
+            write_npz([path], [arrays], np.savez_compressed)
 
     def read(self, root: Path) -> Dataset:
         with open_npz(self.files(root)[0], self.name) as arrays:

@@ -16,7 +16,7 @@ from bilevel.datasets.extras import extra
 from bilevel.datasets.image_origin import ImageClasses, ImageOrigin, Images, by_class_name, in_order
 from bilevel.datasets.origin import BarFor, advancing
 from bilevel.datasets.pictures import picture
-from bilevel.errors import UserError
+from bilevel.errors import UserError, refusing
 
 _SITE = "https://github.com/brendenlake/omniglot"
 _FILES = f"{_SITE}/raw/master/python/"
@@ -57,10 +57,8 @@ class Omniglot(ImageOrigin):
         archives = dict(zip(self.stored(), self.archives, strict=True))
         for stem in stems:
             path = folder / archives[stem].file
-            try:
+            with refusing(f"{path} is not a complete zip file", zipfile.BadZipFile, zlib.error):
                 yield self._drawings(path, f"{stem}.npz", progress)
-            except (zipfile.BadZipFile, zlib.error) as error:
-                raise UserError(f"{path} is not a complete zip file: {error}") from error
 
     def _divide(self, background: Images) -> tuple[Images, Images]:
         alphabets = [name.partition("/")[0] for name in background.classes]

@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bilevel.errors import UserError
+from bilevel.errors import UserError, refusing
 
 Data = TypeVar("Data")
 Labels = NDArray[np.int64]
@@ -97,12 +97,10 @@ class Origin(ABC, Generic[Data]):
 
     def load(self, root: Path, progress: BarFor | None = None) -> Data:
         """The data; missing files are downloaded first, and otherwise nothing is written."""
-        try:
+        with refusing(f"{self.name}: its files cannot be read", OSError):
             if self.missing(root):
                 self.download(root, progress)
             data = self.read(root)
-        except OSError as error:
-            raise UserError(f"{self.name}: its files cannot be read: {error}") from error
         self.check(root, data)
         return data
 

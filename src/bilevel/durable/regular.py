@@ -6,7 +6,7 @@ import stat
 import zipfile
 from pathlib import Path
 
-from bilevel.errors import UserError
+from bilevel.errors import UserError, refusing
 
 _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 
@@ -15,10 +15,8 @@ MOST_UNPACKED = 2**30  # bytes, which may be a thousand times as many as on the 
 
 def check_regular(path: Path, most_bytes: int | None = None) -> None:
     """Raise UserError unless it is a regular file, or a link to one, that is not too large."""
-    try:
+    with refusing(f"{path} cannot be read", OSError):
         found = path.stat()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "a device")
         raise UserError(f"{path} is {kind}: name a file")

@@ -18,7 +18,7 @@ import numpy as np
 
 from bilevel.durable.files import remove_parts, replacing, write_text
 from bilevel.durable.folders import named_errors
-from bilevel.errors import UserError, quoted
+from bilevel.errors import UserError, quoted, refusing
 from bilevel.lab.curves import Curve, Vector
 from bilevel.lab.plain_files import parse_json, read_json, read_text, write_json
 
@@ -116,10 +116,8 @@ def _json_line(line: Line) -> str:
 
 def _column(name: str, lines: list[Line], file: Path) -> Vector:
     raw = [line.get(name) for line in lines]
-    try:
+    with refusing(f"{file}: {quoted(name)} should have numbers only", TypeError, ValueError):
         values = np.array([math.nan if value is None else float(value) for value in raw])
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{file}: {quoted(name)} should have numbers only: {error}") from error
     measured = np.array([value is not None for value in raw])
     return np.where(measured & ~np.isfinite(values), math.inf, values)
 

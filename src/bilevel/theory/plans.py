@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bilevel.arguments import Checked, NonNegative, Positive
-from bilevel.errors import quoted
+from bilevel.errors import pick
 from bilevel.record import Record
 from bilevel.theory.constants import Constants
 from bilevel.theory.formulas import (
@@ -103,12 +103,8 @@ def plan(
         >>> made.settings["inner_lr"], made.settings["cg_steps"] < made.settings["inner_steps"]
         (0.5, True)
     """
-    if algorithm not in _PLANS:
-        raise ValueError(
-            f"there is no theorem for {quoted(algorithm)}: choose one of {sorted(_PLANS)}"
-        )
-    target = Target(epsilon, gap, y_distance, v_distance)
-    return _PLANS[algorithm](Letters.of(constants), target)
+    theorem = pick("theorem for", algorithm, _PLANS)
+    return theorem(Letters.of(constants), Target(epsilon, gap, y_distance, v_distance))
 
 
 def _aid_bio(c: Letters, target: Target) -> Plan:

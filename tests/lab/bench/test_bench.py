@@ -64,7 +64,7 @@ def test_a_bench_writes_curves_a_table_and_a_page_and_goes_on(tmp_path: Path) ->
 
 def test_another_bench_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     bench(tmp_path / "one", "--methods", "hoag", "--seeds", "1")
-    with pytest.raises(UserError, match="holds a bench of"):
+    with pytest.raises(UserError, match="holds a bench with other settings"):
         bench(tmp_path / "one", "--methods", "hoag", seconds="0.1")
 
 
@@ -87,7 +87,7 @@ def test_settings_that_were_not_published_are_refused() -> None:
     ("file", "content", "said"),
     [
         ("first-use.json", '{"saba": "soon"}', None),
-        ("bench.json", json.dumps({"problem": "q" * 10**5}), "holds a bench of"),
+        ("bench.json", json.dumps({"problem": "q" * 10**5}), "holds a bench with other settings"),
         (
             "runs/saba/seed-0/metrics.jsonl",
             '{"step": 0, "seconds": 0.0}\n',

@@ -20,7 +20,7 @@ import bilevel
 from bilevel.apps.few_shot.settings import Settings
 from bilevel.datasets.npz import open_npz, write_npz
 from bilevel.durable import sealed
-from bilevel.errors import UserError, quoted
+from bilevel.errors import UserError, quoted, refusing
 
 _FORMAT = "bilevel few-shot checkpoint 1"
 _ARRAYS = ".npz"
@@ -102,18 +102,12 @@ def _content(path: Path) -> Any:
 
 def _old_content(path: Path) -> Any:
     """The content of a file by another program or an early version of this one."""
-    try:
+    what = f"{path} is damaged, or was not written by `bilevel few-shot train`"
+    with refusing(what, Exception):  # a foreign file can lead to any error
         with zipfile.ZipFile(path) as archive:  # torch itself does not verify the checksums
             if broken := archive.testzip():
                 raise UserError(f"{path} is damaged: the checksum of {broken} is wrong")
         return torch.load(path, weights_only=True)
-    except UserError:
-        raise
-    except Exception as error:  # a foreign file can lead to any error
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(
-            f"{path} is damaged, or was not written by `bilevel few-shot train`: {reason}"
-        ) from error
 
 
 def _checkpoint(content: dict[str, Any]) -> Checkpoint:

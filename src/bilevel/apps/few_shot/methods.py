@@ -10,7 +10,7 @@ from typing import Any
 from bilevel.algorithms import MAML, AIDBiO, Algorithm, ITDBiO
 from bilevel.apps.few_shot.learners import LearnedHead, Learner, RandomHead, WholeNetwork, ZeroHead
 from bilevel.arguments import positive
-from bilevel.errors import UserError, quoted
+from bilevel.errors import UserError, pick, quoted, refusing
 from bilevel.schedules import increasing
 from bilevel.solvers.measured import Measured
 from bilevel.solvers.updates.adam import Adam
@@ -60,10 +60,8 @@ class Method:
             own = ", ".join(flag(name) for name in self.defaults)
             raise UserError(f"{self.name} has no {flag(strange[0])}; its options are {own}")
         options = {**self.defaults, **wanted}
-        try:
+        with refusing(f"{self.name} cannot use {options}", ValueError):
             self.algorithm(options), self.adapts(options, 0)
-        except ValueError as error:
-            raise UserError(f"{self.name} cannot use {options}: {error}") from error
         return options
 
     def algorithm(self, options: Options) -> Algorithm:
@@ -112,12 +110,7 @@ def methods() -> dict[str, Method]:
 
 def find(name: str) -> Method:
     """The method of this name."""
-    known = methods()
-    if name not in known:
-        raise UserError(
-            f"there is no few-shot algorithm {quoted(name)}; there are {', '.join(known)}"
-        )
-    return known[name]
+    return pick("few-shot algorithm", name, methods())
 
 
 def _growing(growth: float, **others: Any) -> Algorithm:

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from bilevel.datasets import ImageClasses, Images
 from bilevel.datasets.pictures import opened
 from bilevel.durable.regular import check_regular
-from bilevel.errors import UserError
+from bilevel.errors import UserError, refusing
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 _MOST_BYTES = 2**28  # of a file: more than the most pixels take uncompressed
@@ -64,7 +64,8 @@ class Reader:
         """Read a picture; UserError with the file's name unless it is a single intact one."""
         channels, height, width = self.shape
         check_regular(file, _MOST_BYTES)
-        raw = _bytes(file)
+        with refusing(f"{file} cannot be read", OSError):
+            raw = file.read_bytes()
         with opened(raw, str(file)) as image:
             picture = _upright(file, image)
         size = picture.size
@@ -75,13 +76,6 @@ class Reader:
         pixels = np.asarray(seen).reshape(height, width, channels)
         picture.thumbnail(_THUMBNAIL)
         return Picture(file, name, size, pixels, picture, hashlib.sha256(raw).digest())
-
-
-def _bytes(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _upright(file: Path, image: Image.Image) -> Image.Image:
@@ -114,14 +108,12 @@ def look_into(folder: Path) -> Listing:
         raise UserError(f"there is no folder {folder}")
     if not folder.is_dir():
         raise UserError(f"{folder} is a file: name a folder of pictures")
-    try:
+    with refusing(f"cannot read {folder}", OSError):
         loose, others = _pictures(folder)
         classes, ignored = {}, [path for path in others if not path.is_dir()]
         for inside in filter(Path.is_dir, others):
             classes[inside.name], rest = _pictures(inside)
             ignored += rest
-    except OSError as error:
-        raise UserError(f"cannot read {folder}: {error}") from error
     return Listing(classes, loose, ignored)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from bilevel.apps.few_shot.learners import Formulation, Learner, Model, ZeroHead
 from bilevel.apps.few_shot.tasks import ENDLESS, Tasks
 from bilevel.arguments import instance, positive_integer
-from bilevel.errors import quoted
+from bilevel.errors import quoted, refusing
 from bilevel.models.heads.form import apply
 from bilevel.problem.problem import Problem
 from bilevel.problem.problem import Tasks as Shared
@@ -97,13 +97,9 @@ def _model(tasks: Tasks, embedding: nn.Module) -> Model:
             "to learn"
         )
     two = torch.zeros(2, *tasks.image_shape, dtype=tasks.dtype)
-    try:
-        with torch.no_grad():
-            features = apply(embedding, parameters, two)
-    except Exception as error:
-        raise ValueError(
-            f"the embedding failed on images of shape {tuple(two.shape)}: {error}"
-        ) from error
+    failed = refusing(f"the embedding failed on images of shape {tuple(two.shape)}", Exception)
+    with failed, torch.no_grad():
+        features = apply(embedding, parameters, two)
     got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
         raise ValueError(

@@ -16,7 +16,7 @@ from bilevel.apps.few_shot.problem import few_shot_problem
 from bilevel.apps.few_shot.tasks import Tasks
 from bilevel.arguments import Checked, Count, Seed
 from bilevel.datasets import ImageOrigin, Images, catalogue
-from bilevel.errors import UserError, quoted
+from bilevel.errors import UserError, quoted, refusing
 from bilevel.models.heads.form import Shape
 from bilevel.problem.problem import Problem
 from bilevel.problem.structure import Structure
@@ -118,10 +118,8 @@ class Settings(Checked):
         return self._problem(images, _UNSEEN + seed, queries or self.queries, _TOGETHER)
 
     def _problem(self, images: Images, seed: int, queries: int, batch: int) -> Problem:
-        try:
+        with refusing(self.data, ValueError):
             tasks = Tasks(images, self.ways, self.shots, queries, seed=seed)
-        except ValueError as error:
-            raise UserError(f"{self.data}: {error}") from error
         return few_shot_problem(tasks, self.make_embedding(), self.make_learner(), batch=batch)
 
     def plain(self) -> dict[str, Any]:

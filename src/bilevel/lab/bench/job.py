@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,15 +14,13 @@ from urllib.parse import quote
 
 from bilevel.algorithms import Algorithm, State
 from bilevel.datasets.field_problems import Benchmark, benchmark
-from bilevel.durable.files import write_text
-from bilevel.durable.folders import check_folder
 from bilevel.durable.lock import locked
 from bilevel.durable.store import Store
-from bilevel.errors import UserError, listed, quoted
+from bilevel.errors import UserError, listed, refusing
 from bilevel.lab.bench.published import method
 from bilevel.lab.curves import Curve
 from bilevel.lab.notify import Notify
-from bilevel.lab.plain_files import read_json, write_json
+from bilevel.lab.plain_files import keep_plan, read_json, write_json
 from bilevel.lab.run_log import RunLog, writing
 from bilevel.numerics.vectors import norm
 from bilevel.oracles import make
@@ -33,7 +30,7 @@ from bilevel.runs.result import Past
 from bilevel.runs.status import Status
 from bilevel.runs.verify import look
 
-_PLAN, FIRST_USE = "bench.json", "first-use.json"
+FIRST_USE = "first-use.json"
 _RANGE = 256  # between the first and the last evaluation of a run
 _NEVER = 10**9
 _WARM = 25  # steps that compile what a method needs; from 20 on they are a stretch
@@ -197,14 +194,12 @@ def _one(bench: Bench, algorithm: Algorithm, seed: int, log: RunLog) -> None:
 
 def _kept(store: Store) -> Past | None:
     """Where an interrupted run was."""
-    content = store.load()
-    try:
+    content, advice = store.load(), "; delete this folder, and the run starts over"
+    # A whole file may hold anything.
+    with refusing(
+        f"a checkpoint in {store.folder} does not hold what a run keeps", Exception, advice=advice
+    ):
         return None if content is None else Saved.of(content["past"]).past
-    except Exception as error:  # a whole file may hold anything
-        raise UserError(
-            f"a checkpoint in {store.folder} does not hold what a run keeps "
-            f"({type(error).__name__}): delete this folder, and the run starts over"
-        ) from error
 
 
 def _measured(bench: Bench, state: State) -> dict[str, float]:
@@ -234,16 +229,7 @@ def _measured(bench: Bench, state: State) -> dict[str, float]:
 @contextmanager
 def _opened(bench: Bench, folder: Path) -> Iterator[None]:
     """The folder, new or of the same bench; more methods and seeds may be asked for."""
-    same = json.loads(json.dumps(bench.same))
-    if not (folder / _PLAN).is_file():
-        check_folder(folder, force=False)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / _PLAN, json.dumps(same) + "\n")
-    elif (there := read_json(folder / _PLAN, dict)) != same:
-        raise UserError(
-            f"the folder {folder} holds a bench of {quoted(there)}, not of {same}: choose another "
-            "folder, or delete it"
-        )
+    keep_plan(folder / "bench.json", bench.same, "a bench")
     with locked(folder):
         bench.check(folder)
         yield

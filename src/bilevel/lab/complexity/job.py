@@ -9,8 +9,6 @@ from typing import Any
 
 from bilevel.durable.about import about, load
 from bilevel.durable.files import write_text
-from bilevel.durable.folders import check_folder
-from bilevel.errors import UserError
 from bilevel.lab.complexity.fits import Trials
 from bilevel.lab.complexity.measure import race, trial_from_json
 from bilevel.lab.complexity.page import write_page
@@ -18,9 +16,9 @@ from bilevel.lab.complexity.plots import write_figure
 from bilevel.lab.complexity.studies import Cell, Study
 from bilevel.lab.complexity.tables import as_markdown, lines
 from bilevel.lab.notify import Notify
-from bilevel.lab.plain_files import read_json, write_json
+from bilevel.lab.plain_files import keep_plan, read_json, write_json
 
-_PLAN, _RECORDS = "plan.json", "about.json"
+_RECORDS = "about.json"
 
 
 def measure(
@@ -31,7 +29,9 @@ def measure(
     Raises:
         UserError: the folder holds something else.
     """
-    _open(folder, studies)
+    plan = {study.name: study.identity() for study in studies}
+    keep_plan(folder / "plan.json", plan, "measurements")
+    (folder / "cells").mkdir(exist_ok=True)
     cells = [cell for study in studies for cell in study.cells()]
     if not all(_file(folder, cell).is_file() for cell in cells):  # else whoever made them stays
         write_json(folder / _RECORDS, [*read_json(folder / _RECORDS, list), about(command)])
@@ -64,20 +64,6 @@ def write_results(
 
 def _file(folder: Path, cell: Cell) -> Path:
     return folder / "cells" / f"{cell.name}.json"
-
-
-def _open(folder: Path, studies: Sequence[Study]) -> None:
-    """Make the folder, or continue with it if it holds the same studies."""
-    plan = {study.name: study.identity() for study in studies}
-    if not (folder / _PLAN).is_file():
-        check_folder(folder, force=False)
-        (folder / "cells").mkdir(parents=True, exist_ok=True)
-        write_json(folder / _PLAN, plan)
-    elif read_json(folder / _PLAN, dict) != plan:
-        raise UserError(
-            f"the folder {folder} holds measurements with other settings (see its {_PLAN}): "
-            "choose another with --output, or delete it"
-        )
 
 
 def _raced(cell: Cell) -> list[dict[str, Any]]:

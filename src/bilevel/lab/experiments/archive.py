@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bilevel.durable.files import replacing
-from bilevel.errors import UserError
+from bilevel.errors import refusing
 from bilevel.lab.curves import Curve, Curves, Vector
 from bilevel.lab.experiments.experiment import Experiment
 from bilevel.lab.experiments.verdicts import Evidence
@@ -57,12 +57,9 @@ def write(file: Path, packed: Packed) -> None:
 
 
 def read(file: Path) -> Packed:
-    try:
+    advice = "; take it from the repository again"
+    with refusing(f"{file} cannot be read", OSError, EOFError, ValueError, advice=advice):
         packed: Packed = json.loads(gzip.decompress(file.read_bytes()))
-    except (OSError, EOFError, ValueError) as error:
-        raise UserError(
-            f"{file} cannot be read ({error}): take it from the repository again"
-        ) from error
     return packed
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bilevel.durable.files import replacing
 from bilevel.durable.regular import check_regular
-from bilevel.errors import UserError, short
+from bilevel.errors import UserError, refusing
 from bilevel.problem.stored.base import Numbers, StoredRows
 from bilevel.problem.stored.conversion import as_native, tensor_dtype
 from bilevel.problem.stored.row_file import FileMark, RowFile
@@ -119,11 +119,9 @@ def _mapped(path: Path) -> Map:
     """The file's array, of which only the header has been read."""
     path.stat()  # a missing file raises its own error
     check_regular(path)
-    try:
+    # The header is Python's syntax: damage can mean anything.
+    with refusing(f"{path} is not a complete .npy file of numbers", Exception):
         return np.lib.format.open_memmap(path, mode="r")
-    except Exception as error:  # the header is Python's syntax: damage can mean anything
-        reason = short(" ".join(str(error).split()), 200)
-        raise UserError(f"{path} is not a complete .npy file of numbers: {reason}") from error
 
 
 def _memory(array: Any) -> mmap.mmap | None:

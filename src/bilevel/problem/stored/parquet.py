@@ -18,7 +18,7 @@ from torch import Tensor
 from bilevel.arguments import positive_integer
 from bilevel.discovery import import_extra
 from bilevel.durable.regular import check_regular
-from bilevel.errors import UserError, quoted, short
+from bilevel.errors import UserError, quoted, refusing
 from bilevel.problem.stored.base import Numbers, StoredRows
 from bilevel.problem.stored.conversion import as_native, tensor_dtype
 from bilevel.problem.stored.row_file import FileMark
@@ -131,14 +131,12 @@ class ParquetRows(StoredRows):
         """The open file; damage that pyarrow meets becomes a UserError."""
         self._mark.check()
         parquet, path = _pyarrow("pyarrow.parquet"), self._mark.path
-        try:
-            with parquet.ParquetFile(path, metadata=self._footer) as file:
-                yield file
-        except UserError:
-            raise
-        except (ValueError, OSError, _pyarrow("pyarrow").ArrowException) as error:
-            reason = short(" ".join(str(error).split()), 200)
-            raise UserError(f"{path} is not a complete Parquet file: {reason}") from error
+        damage = ValueError, OSError, _pyarrow("pyarrow").ArrowException
+        with (
+            refusing(f"{path} is not a complete Parquet file", *damage),
+            parquet.ParquetFile(path, metadata=self._footer) as file,
+        ):
+            yield file
 
 
 class Columns:
