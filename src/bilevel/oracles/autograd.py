@@ -15,6 +15,7 @@ from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Plan, Start
 from bilevel.oracles.twice import refuse_wrong, told
 from bilevel.problem.draws import Draw
 from bilevel.problem.losses import Losses
+from bilevel.problem.networks import Buffers
 from bilevel.problem.sources import Rows
 from bilevel.problem.structure import refuse_inference_mode
 
@@ -103,20 +104,25 @@ class _Outer(Outer):
         self._problem, self._x, self._y, self._draw = problem, x, y, draw
 
     def value(self) -> Tensor:
-        problem = self._problem
-        xs, ys = problem.x_structure.views(self._x), problem.y_structure.views(self._y)
         with torch.no_grad():
-            return problem.call("outer", xs, ys, self._draw)[0]
+            return self._problem.value("outer", self._x, self._y, self._draw)
 
-    @torch.enable_grad()
     def gradient(self) -> tuple[Tensor, Tensor]:
-        x, y = self._problem.x_structure, self._problem.y_structure
-        xs, ys = x.leaves(self._x), y.leaves(self._y)
         # Changes that f makes to statistics are dropped: only training, on g, moves them.
-        of_y = Arrivals(y, ys, self._y).expect()
-        value, _ = self._problem.call("outer", xs, of_y.given, self._draw)
-        found = derivatives([value], [*xs, *ys])
-        return x.flat(found[: len(xs)], self._x), of_y.vector(found[len(xs) :])
+        return _gradients(self._problem, "outer", self._x, self._y, self._draw)[0]
+
+
+@torch.enable_grad()
+def _gradients(
+    problem: Losses, name: str, x: Tensor, y: Tensor, draw: Draw
+) -> tuple[tuple[Tensor, Tensor], Buffers]:
+    """A loss's gradients in x and y, and the modules' buffers after the call."""
+    of_x, of_y = problem.x_structure, problem.y_structure
+    xs, ys = of_x.leaves(x), of_y.leaves(y)
+    arrivals = Arrivals(of_y, ys, y).expect()
+    value, after = problem.call(name, xs, arrivals.given, draw)
+    found = derivatives([value], [*xs, *ys])
+    return (of_x.flat(found[: len(xs)], x), arrivals.vector(found[len(xs) :])), after
 
 
 class _Inner(Inner):
@@ -126,10 +132,8 @@ class _Inner(Inner):
         self._problem, self._x, self._y, self.draw = problem, x, y, draw
 
     def value(self) -> Tensor:
-        problem = self._problem
-        xs, ys = problem.x_structure.views(self._x), problem.y_structure.views(self._y)
         with torch.no_grad():
-            return problem.call("inner", xs, ys, self.draw)[0]
+            return self._problem.value("inner", self._x, self._y, self.draw)
 
     def gradient(self) -> Tensor:
         return self.value_and_gradient()[1]
@@ -143,14 +147,10 @@ class _Inner(Inner):
             value, problem.moment.buffers = problem.call("inner", xs, arrivals.given, self.draw)
         return value.detach(), arrivals.vector(derivatives([value], ys))
 
-    @torch.enable_grad()
     def gradients(self) -> tuple[Tensor, Tensor]:
-        problem, x, y = self._problem, self._problem.x_structure, self._problem.y_structure
-        xs, ys = x.leaves(self._x), y.leaves(self._y)
-        of_y = Arrivals(y, ys, self._y).expect()
-        value, problem.moment.buffers = problem.call("inner", xs, of_y.given, self.draw)
-        found = derivatives([value], [*xs, *ys])
-        return x.flat(found[: len(xs)], self._x), of_y.vector(found[len(xs) :])
+        problem = self._problem
+        found, problem.moment.buffers = _gradients(problem, "inner", self._x, self._y, self.draw)
+        return found
 
     @torch.enable_grad()
     def gradient_x(self) -> Tensor:
@@ -184,10 +184,8 @@ class _Linear(_Inner, Linear):
         if self._made:
             return
         problem = self._problem
-        self._xs, self._ys = (
-            problem.x_structure.leaves(self._x),
-            problem.y_structure.leaves(self._y),
-        )
+        self._xs = problem.x_structure.leaves(self._x)
+        self._ys = problem.y_structure.leaves(self._y)
         self._products = Arrivals(problem.y_structure, self._ys, self._y)
         value, self._after = problem.call("inner", self._xs, self._products.given, self.draw)
         self._value, self._made = value.detach(), True

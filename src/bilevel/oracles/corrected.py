@@ -27,17 +27,11 @@ class Sample(Forwarding):
         super().__init__(oracle)
         self._inner, self._outer = inner, outer
 
-    def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
-        return self.oracle.outer(x, y, _of(self._outer, rows))
+    def rows(self, rows: Rows) -> Rows:
+        return _of(self._inner, rows)
 
-    def inner(self, x: Tensor, y: Tensor, rows: Rows = None) -> Inner:
-        return self.oracle.inner(x, y, _of(self._inner, rows))
-
-    def linearize(self, x: Tensor, y: Tensor, rows: Rows = None) -> Linear:
-        return self.oracle.linearize(x, y, _of(self._inner, rows))
-
-    def again(self, point: Inner, x: Tensor, rows: Rows) -> Callable[[Tensor], Linear]:
-        return self.oracle.again(point, x, _of(self._inner, rows))
+    def rows_of_f(self, rows: Rows) -> Rows:
+        return _of(self._outer, rows)
 
 
 def _of(chosen: Rows, rows: Rows) -> Rows:
@@ -155,22 +149,20 @@ class _ShiftedInner(Inner):
 
 
 class _ShiftedLinear(_ShiftedInner, Linear):
-    def __init__(self, point: Linear, value: float, gradient: Tensor) -> None:
-        super().__init__(point, value, gradient)
-        self._linear = point
+    inside: Linear
 
     # Linear terms have no second derivatives.
     def hvp(self, v: Tensor) -> Tensor:
-        return self._linear.hvp(v)
+        return self.inside.hvp(v)
 
     def cross(self, v: Tensor) -> Tensor:
-        return self._linear.cross(v)
+        return self.inside.cross(v)
 
     def both(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        return self._linear.both(v)
+        return self.inside.both(v)
 
     def diagonal(self) -> Tensor:
-        return self._linear.diagonal()
+        return self.inside.diagonal()
 
     def inverse(self) -> Callable[[Tensor], Tensor]:
-        return self._linear.inverse()
+        return self.inside.inverse()

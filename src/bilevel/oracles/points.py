@@ -253,11 +253,15 @@ class Forwarding(Oracle):
         return self.oracle.linear_bytes
 
     def rows(self, rows: Rows) -> Rows:
-        """The rows as the wrapped oracle numbers them."""
+        """The rows of g as the wrapped oracle numbers them."""
         return rows
 
+    def rows_of_f(self, rows: Rows) -> Rows:
+        """Those of f: the same ones, unless a wrapper says otherwise."""
+        return self.rows(rows)
+
     def outer(self, x: Tensor, y: Tensor, rows: Rows = None) -> Outer:
-        return self.oracle.outer(x, y, self.rows(rows))
+        return self.oracle.outer(x, y, self.rows_of_f(rows))
 
     def inner(self, x: Tensor, y: Tensor, rows: Rows = None) -> Inner:
         return self.oracle.inner(x, y, self.rows(rows))

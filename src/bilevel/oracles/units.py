@@ -109,17 +109,15 @@ class _InnerInUnits(Inner):
 
 
 class _LinearInUnits(_InnerInUnits, Linear):
-    def __init__(self, point: Linear, units: InUnits) -> None:
-        super().__init__(point, units)
-        self._linear = point
+    inside: Linear
 
     def hvp(self, v: Tensor) -> Tensor:
-        return self._units.covector(self._linear.hvp(self._units.vector(v)))
+        return self._units.covector(self.inside.hvp(self._units.vector(v)))
 
     # x has no units: only what goes in is turned into y's.
     def cross(self, v: Tensor) -> Tensor:
-        return self._linear.cross(self._units.vector(v))
+        return self.inside.cross(self._units.vector(v))
 
     def both(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        Hv, Jv = self._linear.both(self._units.vector(v))
+        Hv, Jv = self.inside.both(self._units.vector(v))
         return self._units.covector(Hv), Jv

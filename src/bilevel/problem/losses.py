@@ -81,13 +81,15 @@ class Losses:
 
     def outer_loss(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
         """f on flat x and y."""
-        xs, ys = self.x_structure.views(x), self.y_structure.views(y)
-        return self.call("outer", xs, ys, self.draw("outer", rows))[0]
+        return self.value("outer", x, y, self.draw("outer", rows))
 
     def inner_loss(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
         """g on flat x and y."""
-        xs, ys = self.x_structure.views(x), self.y_structure.views(y)
-        return self.call("inner", xs, ys, self.draw("inner", rows))[0]
+        return self.value("inner", x, y, self.draw("inner", rows))
+
+    def value(self, name: str, x: Tensor, y: Tensor, draw: Draw) -> Tensor:
+        """A loss on flat x and y."""
+        return self.call(name, self.x_structure.views(x), self.y_structure.views(y), draw)[0]
 
     def call(
         self, name: str, xs: Sequence[Tensor], ys: Sequence[Tensor], draw: Draw
