@@ -231,7 +231,7 @@ GOOD = CONSTANTS["a quadratic"]
 
 @claims(
     ("no μ", lambda: plan(known(L_g=1.0), "aid-bio", 0.1), ValueError, "μ = 0.0 .given. … ridge"),
-    ("unknown", lambda: plan(GOOD, "hoag", 0.1), ValueError, "'hoag' … 'aid-bio', 'itd-bio'"),
+    ("unknown", lambda: plan(GOOD, "hoag", 0.1), ValueError, "'hoag' … aid-bio, itd-bio"),
     ("ε = 0", lambda: plan(GOOD, "aid-bio", 0.0), ValueError, "epsilon … positive … got 0.0"),
     ("ε = nan", lambda: plan(GOOD, "stocbio", math.nan), ValueError, "epsilon … got nan"),
     ("a text", lambda: plan(GOOD, "itd-bio", "1e-3"), ValueError, "epsilon … got '1e-3'"),

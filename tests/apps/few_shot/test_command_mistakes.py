@@ -49,7 +49,7 @@ def assert_refused(few_shot: Command, message: str, *arguments: str) -> None:
         (("--data", "mnist"), "no image set named 'mnist'"),
         (
             ("--algorithm", "adam"),
-            "no few-shot algorithm 'adam'; there are itd-bio, aid-bio, aid-bio-",
+            "no few-shot algorithm 'adam': choose one of itd-bio, aid-bio, aid-bio-",
         ),
         (("--ways", "1"), "--ways"),
         (("--ways", "5"), "--ways 5 is more than the 4 validation classes of fc100"),
