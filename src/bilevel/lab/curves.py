@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Vector = NDArray[np.float64]
+from bilevel.report.bands import Band
+from bilevel.report.bands import Vector as Vector
+
 Centre = Callable[..., Any]
 _POINTS = 200
 
@@ -129,17 +131,6 @@ def spent_until(
     return float(found[0]), bool(there.any())
 
 
-@dataclass(frozen=True)
-class Band:
-    """The mean (or median) over seeds and the lowest and highest seed, on one grid."""
-
-    grid: Vector
-    mean: Vector
-    low: Vector
-    high: Vector
-    seeds: int
-
-
 def band(
     curves: Sequence[tuple[Vector, Vector]], points: int = _POINTS, centre: Centre = np.mean
 ) -> Band | None:
@@ -173,7 +164,7 @@ def band(
         places = places[np.linspace(0, len(places) - 1, points).round().astype(int)]
     values = np.stack([held(x, y, places) for x, y in curves])
     middle: Vector = centre(values, axis=0)
-    return Band(places, middle, values.min(0), values.max(0), len(curves))
+    return Band(places, middle, values.min(0), values.max(0))
 
 
 def bands(

@@ -36,7 +36,7 @@ def test_mean_and_range_of_two_step_wise_curves():
     np.testing.assert_array_equal(both.mean, [15, 11, 9, 5, 3])
     np.testing.assert_array_equal(both.low, [10, 10, 6, 4, 2])
     np.testing.assert_array_equal(both.high, [20, 12, 12, 6, 4])
-    assert both.seeds == 2
+    assert both.has_range
 
 
 def test_the_band_starts_where_the_last_curve_starts():

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from bilevel.algorithms import Algorithm
 from bilevel.apps.few_shot.tasks import OneQuery
 from bilevel.arguments import Checked, NonNegative, Seed
-from bilevel.models.heads.form import HeadForm, NetworkForm, Shape, TaskOracle
-from bilevel.models.heads.networks import NetworkModel, NetworkOracle
-from bilevel.models.heads.oracle import HeadModel, HeadOracle
+from bilevel.models.heads.form import HeadForm, NetworkForm, Shape
+from bilevel.models.heads.networks import NetworkModel
+from bilevel.models.heads.oracle import HeadModel
 from bilevel.oracles import SharedBatch
-from bilevel.problem.problem import Problem
 from bilevel.problem.sources import Source, as_source
 from bilevel.problem.structure import Structure
 
@@ -40,56 +39,26 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Formulation(ABC):
+class Formulation:
     """The losses, and where x and y start; y0 may be a function of x."""
 
-    form: Any
+    model: HeadModel | NetworkModel
     x0: dict[str, Any]
     y0: Tensor | Callable[[Any], Tensor]
 
     @property
-    @abstractmethod
-    def model(self) -> HeadModel | NetworkModel:
-        """What is known about the losses."""
-
-    @abstractmethod
-    def on(self, tasks: Source) -> TaskOracle:
-        """An oracle for adapting to these tasks, without derivatives by x."""
+    def form(self) -> HeadForm | NetworkForm:
+        return self.model.form
 
     def adapted(
         self, tasks: Source, algorithm: Algorithm, x: Tensor, step: int, batches: Iterable[Tensor]
     ) -> Iterator[Tensor]:
         """The query logits of each batch of tasks, after adapting as the algorithm does."""
-        oracle = self.on(tasks)
+        oracle = self.model.adapting(tasks, self.x0, self.y0)
         y0 = self.y0(self.x0) if callable(self.y0) else self.y0
         for rows in batches:
             y = algorithm.adapt(SharedBatch(oracle, rows), x, y0.reshape(-1), step)
             yield oracle.query_logits(x, y, rows)
-
-
-class Heads(Formulation):
-    """A linear head for each task."""
-
-    @property
-    def model(self) -> HeadModel:
-        return HeadModel(self.form)
-
-    def on(self, tasks: Source) -> TaskOracle:
-        return HeadOracle(self.form, tasks, graph_bytes=0)  # no graph is kept
-
-
-class Networks(Formulation):
-    """A whole network for each task."""
-
-    @property
-    def model(self) -> NetworkModel:
-        return NetworkModel(self.form)
-
-    def on(self, tasks: Source) -> TaskOracle:
-        form: NetworkForm = self.form
-        # The outer loss is not needed, and a user's own pictures have no labels for it.
-        problem = Problem(form.inner, form.inner, self.x0, self.y0, tasks, tasks)
-        return NetworkOracle(form, problem)
 
 
 class Learner(Checked, ABC):
@@ -133,7 +102,7 @@ class HeadLearner(Learner):
         structure, learned = Structure("embedding", model.parameters), bool(x0)
         shared = model.embedding, structure, model.shape, model.features
         form = HeadForm(*shared, self.ridge, heads, learned_start=learned)
-        return Heads(form, {"embedding": model.parameters, **x0}, y0)
+        return Formulation(HeadModel(form), {"embedding": model.parameters, **x0}, y0)
 
 
 @dataclass(frozen=True)
@@ -225,7 +194,7 @@ class WholeNetwork(Learner):
         x0 = {"embedding": model.parameters, "head": model.random_head(self.seed)}
         one = Structure("parameters", x0)
         form = NetworkForm(model.embedding, one, model.shape, model.features, heads)
-        return Networks(form, x0, lambda x: one.join(x).expand(heads, -1))
+        return Formulation(NetworkModel(form), x0, lambda x: one.join(x).expand(heads, -1))
 
     def questions(self, support: Tensor, query: Tensor) -> Source:
         # One task: the network is adapted once, and sees all query images as one batch.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 import bilevel
@@ -13,10 +14,11 @@ from bilevel import report
 from bilevel.apps.few_shot.run_folder import Line
 from bilevel.apps.few_shot.scores import percent
 from bilevel.apps.few_shot.settings import Settings
+from bilevel.report.bands import Band, traces
 
 _AXES = {"Outer steps": "step", "Seconds": "seconds"}
 _TITLES = {"step": "outer steps", "seconds": "seconds, evaluation excluded"}
-_CURVES = (("validation classes", "validation"), ("training classes", "train"))
+_CURVES = {"validation classes": "validation", "training classes": "train"}
 
 
 def write_training_page(
@@ -87,44 +89,25 @@ def _curves(history: Sequence[Line], settings: Settings) -> report.Plots:
 
 
 def _accuracy_figure(history: Sequence[Line], axis: str) -> Any:
-    x = [getattr(line, axis) for line in history]
-    figure = go.Figure(layout=_layout(axis, ".0%"))
-    for number, (name, split) in enumerate(_CURVES):
-        mean = [getattr(line, f"{split}_accuracy") for line in history]
-        half = [getattr(line, f"{split}_interval") for line in history]
-        low = [m - h for m, h in zip(mean, half, strict=True)]
-        high = [m + h for m, h in zip(mean, half, strict=True)]
-        edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
-        area = {"fill": "tonexty", "fillcolor": report.look(number).band}
-        figure.add_scatter(x=x, y=low, legendgroup=name, **edge)
-        figure.add_scatter(x=x, y=high, legendgroup=name, **edge, **area)
-        figure.add_scatter(x=x, y=mean, **_line(number, name), hovertemplate="%{y:.2%} at %{x}")
-    return figure
+    def band(split: str) -> Band:
+        names = axis, f"{split}_accuracy", f"{split}_interval"
+        x, mean, half = (np.array([getattr(line, name) for line in history]) for name in names)
+        return Band(x, mean, mean - half, mean + half)
+
+    found = {name: band(split) for name, split in _CURVES.items()}
+    return _figure(found, axis, ".0%", "%{y:.2%} at %{x}")
 
 
 def _loss_figure(history: Sequence[Line], axis: str) -> Any:
-    points = [(getattr(line, axis), line.loss) for line in history if line.loss is not None]
-    figure = go.Figure(layout=_layout(axis, ""))
-    x, y = [x for x, _ in points], [y for _, y in points]
-    name, _ = _CURVES[1]
-    figure.add_scatter(x=x, y=y, **_line(1, name), hovertemplate="%{y:.4f} at %{x}")
-    return figure
+    known = [line for line in history if line.loss is not None]
+    x, y = (np.array([getattr(line, name) for line in known]) for name in (axis, "loss"))
+    return _figure({"training classes": Band(x, y, y, y)}, axis, "", "%{y:.4f} at %{x}")
 
 
-def _layout(axis: str, tickformat: str) -> dict[str, Any]:
+def _figure(found: Mapping[str, Band], axis: str, tickformat: str, hover: str) -> Any:
     across = {"title": {"text": _TITLES[axis]}, "rangemode": "tozero"}
-    return {"xaxis": across, "yaxis": {"tickformat": tickformat, "rangemode": "nonnegative"}}
-
-
-def _line(number: int, name: str) -> dict[str, Any]:
-    style = report.look(number)
-    return {
-        "name": name,
-        "legendgroup": name,
-        "mode": "lines+markers",
-        "line": {"color": style.colour, "dash": style.dash},
-        "marker": {"color": style.colour, "symbol": style.marker, "maxdisplayed": 30},
-    }
+    layout = {"xaxis": across, "yaxis": {"tickformat": tickformat, "rangemode": "nonnegative"}}
+    return go.Figure(traces(found, list(_CURVES), hover, "linear"), layout)
 
 
 def _table(history: Sequence[Line]) -> report.Table:

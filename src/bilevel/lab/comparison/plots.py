@@ -10,9 +10,10 @@ import numpy as np
 
 from bilevel.durable.folders import named_errors
 from bilevel.lab.comparison.comparison import Comparison
-from bilevel.lab.curves import Band, Centre, bands
-from bilevel.lab.drawing import line, printing, save, traces
+from bilevel.lab.curves import Centre, bands
+from bilevel.lab.drawing import line, printing, save
 from bilevel.lab.quantities import Axis, Metric
+from bilevel.report.bands import Band, traces
 from bilevel.report.blocks import Panel, Plots
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import numpy as np
 
 from bilevel.lab.complexity.fits import Trials, points
 from bilevel.lab.complexity.studies import Study
-from bilevel.lab.curves import Band
-from bilevel.lab.drawing import line, printing, save, traces
+from bilevel.lab.drawing import line, printing, save
 from bilevel.lab.quantities import COUNTS
 from bilevel.report import Panel, Plots
+from bilevel.report.bands import Band, traces
 
 _AXES = {"kappa": "κ", "epsilon": "1/ε"}
 
@@ -35,7 +35,7 @@ def bands(study: Study, trials: Trials, count: str, axis: str) -> dict[str, Band
         means = [float(np.exp(np.mean(np.log(group)))) for group in groups]
         ends = (list(map(end, groups)) for end in (min, max))
         grid, mean, low, high = map(np.asarray, (places, means, *ends))
-        made[method.title] = Band(grid, mean, low, high, study.seeds)
+        made[method.title] = Band(grid, mean, low, high)
     return made
 
 

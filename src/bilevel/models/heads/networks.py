@@ -14,7 +14,7 @@ from bilevel.oracles.autograd import AutogradOracle
 from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Start
 from bilevel.problem.model import Model
 from bilevel.problem.problem import Problem
-from bilevel.problem.sources import Rows
+from bilevel.problem.sources import Rows, Source
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,12 @@ class NetworkModel(Model):
 
     def oracle(self, problem: Any, seed: int) -> NetworkOracle:
         return NetworkOracle(self.form, problem, seed)
+
+    def adapting(self, tasks: Source, x0: Any, y0: Any) -> NetworkOracle:
+        """For tasks to adapt to, without derivatives by x."""
+        # The outer loss is not needed, and a user's own pictures have no labels for it.
+        inner = self.form.inner
+        return NetworkOracle(self.form, Problem(inner, inner, x0, y0, tasks, tasks))
 
 
 class NetworkOracle(TaskOracle):

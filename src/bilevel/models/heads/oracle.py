@@ -30,6 +30,10 @@ class HeadModel(Model):
     def oracle(self, problem: Any, seed: int) -> HeadOracle:
         return HeadOracle(self.form, problem.inner_data, seed)
 
+    def adapting(self, tasks: Source, x0: Any, y0: Any) -> HeadOracle:
+        """For tasks to adapt to, without derivatives by x: no graph is kept."""
+        return HeadOracle(self.form, tasks, graph_bytes=0)
+
 
 class HeadOracle(TaskOracle):
     """The derivatives of `HeadForm`, equal to autograd's up to rounding.
