@@ -14,6 +14,7 @@ from torch.func import functional_call
 
 from bilevel.arguments import instance
 from bilevel.errors import UserError, quoted
+from bilevel.problem.leaves import leaves
 
 Buffers = Mapping[str, Tensor]
 
@@ -200,7 +201,7 @@ class _Evaluated:
     loss: Callable[..., Any]
 
     def __call__(self, *given: Any) -> Any:
-        roots = [module for value in given[:2] for module in _modules_in(value)]
+        roots = [module for module in leaves(given[:2]) if isinstance(module, nn.Module)]
         modes = [(module, module.training) for root in roots for module in root.modules()]
         for root in roots:
             root.eval()
@@ -209,14 +210,6 @@ class _Evaluated:
         finally:  # in an own loop the modules are the caller's
             for module, mode in modes:
                 module.training = mode
-
-
-def _modules_in(value: Any) -> Iterator[nn.Module]:
-    if isinstance(value, nn.Module):
-        yield value
-    elif isinstance(value, dict | tuple | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _modules_in(part)
 
 
 def _tensors(module: nn.Module, remove_duplicate: bool = True) -> Iterator[tuple[str, Tensor]]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bilevel.errors import quoted
+from bilevel.problem.leaves import leaves
 from bilevel.problem.stored.base import StoredRows
 from bilevel.problem.stored.conversion import all_finite
 from bilevel.problem.stored.npy import NpyRows
@@ -225,16 +226,10 @@ class _DatasetSource(Source):
     def rows(self, rows: Rows) -> Any:
         numbers = range(len(self)) if rows is None else rows.tolist()
         rows_data = torch.utils.data.default_collate([self.data[number] for number in numbers])
-        _check_parts(self.name, rows_data)
+        for part in leaves(rows_data):
+            if isinstance(part, Tensor):
+                _check_finite(self.name, part)
         return rows_data
-
-
-def _check_parts(name: str, data: Any) -> None:
-    if isinstance(data, Tensor):
-        _check_finite(name, data)
-    elif isinstance(data, tuple | list | Mapping):
-        for part in data.values() if isinstance(data, Mapping) else data:
-            _check_parts(name, part)
 
 
 def as_stored(data: Any) -> StoredRows | None:

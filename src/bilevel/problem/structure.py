@@ -58,7 +58,8 @@ class Structure:
         for path, leaf in named:
             _check_alike(path, leaf, named[0][0], self.dtype, self.device)
         self._skeleton = _skeleton(name, example)
-        self.modules = dict(_modules(name, example))
+        parts = _parts(name, example)
+        self.modules = {path: part for path, part in parts if isinstance(part, Parameters)}
         self._paths = [path for path, _ in named]
         self._shapes = [leaf.shape for _, leaf in named]
         self._sizes = [leaf.numel() for _, leaf in named]
@@ -143,25 +144,23 @@ def refuse_inference_mode() -> None:
         )
 
 
-def _leaves(path: str, value: Variables) -> Iterator[tuple[str, Any]]:
-    given = as_parameters(value)
-    value = value if given is None else given.chosen
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves(f"{path}[{quoted(key)}]", item)
-    elif isinstance(value, tuple | list):
-        for number, item in enumerate(value):
-            yield from _leaves(f"{path}[{number}]", item)
+def _parts(path: str, value: Variables) -> Iterator[tuple[str, Any]]:
+    """The modules and tensors, each with its path."""
+    if (given := as_parameters(value)) is not None:
+        yield path, given
+    elif isinstance(value, Mapping | tuple | list):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _parts(f"{path}[{quoted(key)}]", item)
     else:
         yield path, value
 
 
-def _modules(path: str, value: Variables) -> Iterator[tuple[str, Parameters]]:
-    if (given := as_parameters(value)) is not None:
-        yield path, given
-    elif isinstance(value, dict | tuple | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _modules(f"{path}[{quoted(key)}]", item)
+def _leaves(name: str, value: Variables) -> Iterator[tuple[str, Any]]:
+    for path, part in _parts(name, value):
+        if isinstance(part, Parameters):
+            yield from _parts(path, part.chosen)
+        else:
+            yield path, part
 
 
 def _skeleton(path: str, value: Variables) -> Any:

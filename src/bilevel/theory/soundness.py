@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +12,8 @@ from torch import Tensor
 from bilevel.numerics.vectors import norm
 from bilevel.oracles import Oracle, Views
 from bilevel.problem.problem import Problem
+
+T = TypeVar("T")
 
 _OFF, _COARSE = 1e-5, 0.1  # relative errors of a wrong derivative: in double precision, in single
 _NOISE = 100  # times what rounding does to a difference
@@ -88,8 +91,8 @@ class Soundness:
         x, y = self.x, self.y
         u, v = directions(x, 1, self.seed)[0], directions(y, 1, self.seed)[0]
         of_f = self._look(lambda oracle: oracle.outer(x, y).value())
-        hvp, cross = self._products(v)
-        f_x, f_y = self._outer_gradient()
+        hvp, cross = self._look(lambda oracle: self._products(oracle, v))
+        f_x, f_y = self._look(self._outer_gradient)
         if self._is_off(lambda y: self._inner_slope(x, y), y, v, hvp, slope):
             yield (
                 "the inner gradient moves with y by more than its derivative says: g detaches "
@@ -121,7 +124,7 @@ class Soundness:
             return False
         return norm(bends(function, at, [along])) < gap / 2
 
-    def _look(self, act: Callable[[Oracle], Tensor]) -> Tensor:
+    def _look(self, act: Callable[[Oracle], T]) -> T:
         with self.problem.untouched(self.seed):
             return act(Views(self.problem, self.seed).at(0).whole)
 
@@ -138,14 +141,10 @@ class Soundness:
     def _outer_value(self, x: Tensor, y: Tensor) -> Tensor:
         return self._look(lambda oracle: oracle.outer(x, y).value())
 
-    def _products(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        with self.problem.untouched(self.seed):
-            oracle = Views(self.problem, self.seed).at(0).whole
-            hvp, cross = oracle.linearize(self.x, self.y).both(v)
-            return hvp, oracle.pull(self.x, cross)
+    def _products(self, oracle: Oracle, v: Tensor) -> tuple[Tensor, Tensor]:
+        hvp, cross = oracle.linearize(self.x, self.y).both(v)
+        return hvp, oracle.pull(self.x, cross)
 
-    def _outer_gradient(self) -> tuple[Tensor, Tensor]:
-        with self.problem.untouched(self.seed):
-            oracle = Views(self.problem, self.seed).at(0).whole
-            of_x, of_y = oracle.outer(self.x, self.y).gradient()
-            return oracle.pull(self.x, of_x), of_y
+    def _outer_gradient(self, oracle: Oracle) -> tuple[Tensor, Tensor]:
+        of_x, of_y = oracle.outer(self.x, self.y).gradient()
+        return oracle.pull(self.x, of_x), of_y

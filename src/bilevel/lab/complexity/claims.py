@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from bilevel.lab.complexity.fits import Trials, points, powers_by_seed, without
 from bilevel.lab.complexity.measure import Trial, cheapest
@@ -75,7 +76,7 @@ def _claims(study: Study) -> Iterator[Claim]:
     for name, method in by_name.items():
         if name in PRINTED:
             text = f"{method.title} needs at most the orders that are printed"
-            yield Claim(text, (name,), _at_most(study, method))
+            yield Claim(text, (name,), partial(_at_most, study, method))
     if {"stocbio", "bsa", "ttsa"} <= by_name.keys():
         ours, bsa, ttsa = (by_name[name] for name in ("stocbio", "bsa", "ttsa"))
         for text, counts, power, rival in (
@@ -83,13 +84,13 @@ def _claims(study: Study) -> Iterator[Claim]:
             ("stocBiO's Gc(g) grows more slowly with 1/ε than BSA's", ("gc_g",), 1, bsa),
             ("all of stocBiO's counts grow more slowly with 1/ε than TTSA's", COUNTS, 1, ttsa),
         ):
-            both = (ours.name, rival.name)
-            yield Claim(text, both, _slower(study, ours, rival, tuple(counts), power))
+            judge = partial(_slower, study, ours, rival, tuple(counts), power)
+            yield Claim(text, (ours.name, rival.name), judge)
         text = (
             "stocBiO, with Theorem 3's batches and an outer step of 1/L_Φ, needs fewer samples "
             f"than BSA and TTSA at κ = {study.kappas[-1]:g}, ε = {study.epsilons[-1]:g}"
         )
-        yield Claim(text, tuple(by_name), _fewer(study, ours, (bsa, ttsa)))
+        yield Claim(text, tuple(by_name), partial(_fewer, study, ours, (bsa, ttsa)))
 
 
 def _powers(
@@ -100,62 +101,57 @@ def _powers(
     return tuple(seed[power] for seed in found or ())
 
 
-def _at_most(study: Study, method: Method) -> Judge:
+def _at_most(study: Study, method: Method, trials: Trials) -> list[Gain]:
     """The printed order and what a short range may add to it, minus the power."""
-
-    def judge(trials: Trials) -> list[Gain]:
-        return [
-            Gain(
-                f"{COUNTS[count]}, room below {_SYMBOLS[power]}^{order + NEAR:g}",
-                tuple(order + NEAR - p for p in _powers(study, trials, method, count, power)),
-            )
-            for count, printed in PRINTED[method.name].items()
-            for power, order in ((_KAPPA, printed.kappa), (_EPSILON, printed.epsilon))
-            if order is not None
-        ]
-
-    return judge
+    return [
+        Gain(
+            f"{COUNTS[count]}, room below {_SYMBOLS[power]}^{order + NEAR:g}",
+            tuple(order + NEAR - p for p in _powers(study, trials, method, count, power)),
+        )
+        for count, printed in PRINTED[method.name].items()
+        for power, order in ((_KAPPA, printed.kappa), (_EPSILON, printed.epsilon))
+        if order is not None
+    ]
 
 
 def _slower(
-    study: Study, ours: Method, rival: Method, counts: tuple[str, ...], power: int
-) -> Judge:
+    study: Study,
+    ours: Method,
+    rival: Method,
+    counts: tuple[str, ...],
+    power: int,
+    trials: Trials,
+) -> list[Gain]:
     """The rival's power minus ours."""
 
-    def judge(trials: Trials) -> list[Gain]:
-        def of(method: Method, count: str) -> tuple[float, ...]:
-            return _powers(study, trials, method, count, power)
+    def of(method: Method, count: str) -> tuple[float, ...]:
+        return _powers(study, trials, method, count, power)
 
-        return [
-            Gain(
-                f"{COUNTS[count]}, power of {_SYMBOLS[power]}, {rival.title} − {ours.title}",
-                tuple(b - a for a, b in zip(of(ours, count), of(rival, count), strict=False)),
-            )
-            for count in counts
-        ]
-
-    return judge
+    return [
+        Gain(
+            f"{COUNTS[count]}, power of {_SYMBOLS[power]}, {rival.title} − {ours.title}",
+            tuple(b - a for a, b in zip(of(ours, count), of(rival, count), strict=False)),
+        )
+        for count in counts
+    ]
 
 
-def _fewer(study: Study, ours: Method, rivals: Sequence[Method]) -> Judge:
+def _fewer(study: Study, ours: Method, rivals: Sequence[Method], trials: Trials) -> list[Gain]:
     """ln of the ratio of all samples at the hardest κ and ε; 0 where one is missing."""
 
-    def total(trials: Trials, method: Method, seed: int) -> int | None:
+    def total(method: Method, seed: int) -> int:
         best = cheapest(trials[method.name, study.kappas[-1], seed], len(study.epsilons) - 1)
-        return None if best is None else best[1].total
+        return 0 if best is None else best[1].total
 
-    def gain(trials: Trials, rival: Method, seed: int) -> float:
-        mine, theirs = total(trials, ours, seed), total(trials, rival, seed)
+    def gain(rival: Method, seed: int) -> float:
+        mine, theirs = total(ours, seed), total(rival, seed)
         return math.log(theirs / mine) if mine and theirs else 0.0
 
-    def judge(trials: Trials) -> list[Gain]:
-        return [
-            Gain(
-                f"{ours.title} against {rival.title}, samples",
-                tuple(gain(trials, rival, seed) for seed in range(study.seeds)),
-                "ratio",
-            )
-            for rival in rivals
-        ]
-
-    return judge
+    return [
+        Gain(
+            f"{ours.title} against {rival.title}, samples",
+            tuple(gain(rival, seed) for seed in range(study.seeds)),
+            "ratio",
+        )
+        for rival in rivals
+    ]

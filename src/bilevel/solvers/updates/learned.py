@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bilevel.errors import UserError, quoted
 from bilevel.oracles.autograd import Recording
+from bilevel.problem.leaves import leaves
 from bilevel.problem.structure import Structure, Variables
 from bilevel.solvers.updates.base import After, Around, Back, Look, Memory
 
@@ -120,7 +121,7 @@ class Learned(Around):
         _, of_y = self._structures
         tensors = of_y.views(torch.empty(of_y.size, dtype=of_y.dtype, device="meta"))
         one = isinstance(given, Tensor) and given.numel() == 1
-        found = [given.reshape(())] * len(tensors) if one else list(_leaves(given))
+        found = [given.reshape(())] * len(tensors) if one else list(leaves(given))
         if len(found) != len(tensors):
             raise ValueError(
                 f"rate and decay must give one number, or one for each of the {len(tensors)} "
@@ -128,11 +129,3 @@ class Learned(Around):
             )
         pairs = zip(found, tensors, strict=True)
         return torch.cat([given.expand(tensor.shape).reshape(-1) for given, tensor in pairs])
-
-
-def _leaves(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Mapping | tuple | list):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _leaves(part)
-    else:
-        yield value
