@@ -1,4 +1,4 @@
-"""Ways to estimate the hypergradient: implicit (AID) and iterative (ITD)."""
+"""Ways to estimate the hypergradient: implicit, through the inner steps, or by differences."""
 
 from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aggregated import Aggregated

@@ -33,8 +33,8 @@ class _OfLastStep(Differentiation):
     takes = Steps
     _looks_before: ClassVar[bool] = False  # whether ∇x g is needed where the last step was taken
     refusal = (
-        "this differentiates the last step of an update; {} is not "
-        "made of such: use bilevel.inner.Steps(bilevel.updates.Adam(0.001), steps=10)"
+        "SAMA and LastStep differentiate the last step of an update, and {} takes none: use "
+        "bilevel.inner.Steps(bilevel.updates.Adam(0.001), steps=10)"
     )
 
     def price(self, inner: InnerSolver, warm: bool) -> Cost:
