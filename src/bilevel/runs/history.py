@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bilevel.algorithms.contract import Report, State
 from bilevel.oracles.prices import Counts
-from bilevel.problem.problem import Problem
 from bilevel.record import Record
+
+if TYPE_CHECKING:
+    from bilevel.algorithms.contract import Report, State
+    from bilevel.problem.problem import Problem
 
 
 @dataclass(frozen=True)

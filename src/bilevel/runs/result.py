@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bilevel.algorithms.contract import State
 from bilevel.errors import UserError
-from bilevel.oracles.prices import Counts
-from bilevel.problem.problem import Problem
-from bilevel.problem.structure import Variables
 from bilevel.record import Record
 from bilevel.runs.history import HistoryRecord as HistoryRecord
 from bilevel.runs.history import Past as Past
 from bilevel.runs.status import Status as Status
+
+if TYPE_CHECKING:  # a result itself rests on almost nothing
+    from bilevel.algorithms.contract import State
+    from bilevel.oracles.prices import Counts
+    from bilevel.problem.problem import Problem
+    from bilevel.problem.structure import Variables
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from bilevel.algorithms.contract import Report
-from bilevel.problem.problem import Problem
-from bilevel.runs.history import HistoryRecord
+if TYPE_CHECKING:
+    from bilevel.algorithms.contract import Report
+    from bilevel.problem.problem import Problem
+    from bilevel.runs.history import HistoryRecord
 
 EARLY = 10  # steps whose norms count as usual
 GROWN = 1e6  # growth by this factor is divergence, or an unbounded descent
