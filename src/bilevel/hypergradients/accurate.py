@@ -6,11 +6,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from bilevel.arguments import (
-    Count,
-    NonNegative,
-    Positive,
-)
+from bilevel.arguments import Count, NonNegative, Positive
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.numerics.vectors import norm

@@ -7,13 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from bilevel.arguments import (
-    Checked,
-    Count,
-    Positive,
-    Schedule,
-    at,
-)
+from bilevel.arguments import Checked, Count, Positive, Schedule, at
 from bilevel.numerics.lanczos import extreme_eigenvalues
 from bilevel.oracles.points import Oracle
 from bilevel.problem.sampling import Streams

@@ -26,13 +26,7 @@ from torch import Tensor, nn
 
 from bilevel.problem.identity.code import asked_in, constants_of, digest_of_code
 from bilevel.problem.identity.digests import digest_of_rows, digest_of_tensor, digest_of_text
-from bilevel.problem.identity.held import (
-    attributes,
-    class_of,
-    closed_over,
-    defaults_of,
-    parts_of,
-)
+from bilevel.problem.identity.held import attributes, class_of, closed_over, defaults_of, parts_of
 from bilevel.problem.identity.own import is_own_code, is_own_module, package_of, version_of
 from bilevel.problem.sources import Source, as_source
 from bilevel.problem.stored.base import StoredRows
