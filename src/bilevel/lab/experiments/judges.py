@@ -226,9 +226,10 @@ def _higher(evidence: Evidence, one: str, other: str, read: Read) -> Gain:
 
 
 def _shares(evidence: Evidence, one: str, other: str, metric: str) -> tuple[float, ...]:
-    """For each seed, the lead as a share of the metric's fall."""
+    """For each seed, the lead as a share of the metric's fall; NaN where no run fell."""
     leads, heights = _leads(evidence, one, other, metric), falls(evidence, metric)
-    return tuple(lead / fall for lead, fall in zip(leads, heights, strict=False))
+    both = zip(leads, heights, strict=False)
+    return tuple(lead / fall if fall > 0 else math.nan for lead, fall in both)
 
 
 def _leads(
