@@ -6,11 +6,16 @@ import pytest
 import torch
 
 import bilevel
+from bilevel.algorithms import AIDQN
 from bilevel.algorithms.contract import Solve, State
 from bilevel.algorithms.tried_steps import Course, Evaluation, TriedSteps
+from bilevel.hypergradients.base import Stand
 from bilevel.oracles import make
 from bilevel.oracles.views import View
 from bilevel.problem.examples import halves
+
+from ..bank.fresh import walls
+from ..bank.truth import truth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +36,18 @@ def test_a_fall_within_what_is_not_known_of_it_is_not_taken():
     assert float(there.x) < 0.5
     assert there.value < here.value
     assert cut
+
+
+@pytest.mark.parametrize("far", [-40.0, -6.0, 6.0, 40.0])
+@pytest.mark.parametrize("drop", [0.01, 0.3])
+def test_where_newtons_steps_do_not_shrink_phi_is_not_taken_for_known(far, drop):
+    """Beside exponential walls ∇y g falls by a factor per step, and y has hardly moved."""
+    problem = walls(p=1)
+    oracle = make(problem)
+    x, y = torch.full_like(problem.x0, far), problem.y0
+    method = AIDQN(drop=drop)
+    found = method.evaluate(oracle, Stand(x, y, None), 1e4, oracle.streams(0))
+    assert abs(found.value - truth(problem, x, y)[0]) <= max(found.slack, 1e-9)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

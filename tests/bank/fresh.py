@@ -327,6 +327,17 @@ def long_rows(n=2000, p=6, seed=670, times=50.0):
     return by_rows(lambda s, t: (s - t) ** 2, per_feature, (X, t, V, c), full(p), p)
 
 
+def walls(p=5, seed=680, x0=30.0):
+    """g between two exponential walls that x moves: from afar each Newton step goes as far as 1."""
+    d = normal(p, seed=seed)
+    return bilevel.Problem(
+        lambda x, y: ((y - d) ** 2).sum(),
+        lambda x, y: (y - x).exp().sum() + (x - y).exp().sum() + 0.1 * (y**2).sum(),
+        full(p, x0),
+        full(p),
+    )
+
+
 def lifted(lift=1e7, seed=610):
     """A constant in g: it hides how g falls."""
     data = table(150, 10, seed)

@@ -23,6 +23,7 @@ QUICK = {
     "shifts and gains": lambda: fresh.mixed(),
     "a constant in g": lambda: fresh.lifted(),
     "a few rows of great length": lambda: fresh.long_rows(),
+    "exponential walls, from afar": lambda: fresh.walls(),
     "fewer rows than weights": lambda: fresh.interpolated(),
     "a logarithm outside of whose domain nothing is": lambda: zoo.barrier()(),
     "potentials known up to a constant": lambda: zoo.transport()(),
@@ -61,7 +62,10 @@ def test_a_model_that_falls_for_ever_is_followed_within_reach_and_its_step_is_ta
 @pytest.mark.parametrize(
     "algorithm", [AIDBiO(), ITDBiO(), StocBiO(), SOBA()], ids=lambda a: type(a).__name__
 )
-@pytest.mark.parametrize("name", ["few rows outside", "x in units of 1e-5 to 1e5"])
+@pytest.mark.parametrize(
+    "name",
+    ["few rows outside", "x in units of 1e-5 to 1e5", "exponential walls, from afar"],
+)
 def test_others_end_below_their_start(name: str, algorithm: Algorithm) -> None:
     ends(QUICK[name](), algorithm, 6)
 

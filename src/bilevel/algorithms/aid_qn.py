@@ -66,7 +66,7 @@ class AIDQN(TriedSteps):
         x, y, v, before = stand.x, stand.y, stand.v, None
         for _ in range(_ROUNDS if wanted is not None else _FAR):
             inner = newton.solve(oracle, x, y, streams)
-            y = inner.y
+            moved, y = inner.y - y, inner.y
             outer = oracle.outer(x, y)
             f_x, f_y = outer.gradient()
             hessian = InnerHessian(oracle, x, y, streams)
@@ -82,13 +82,31 @@ class AIDQN(TriedSteps):
             # Where ∇y g overflows, f says nothing of Φ; and a v that solves nothing, of the slack.
             known = inner.gradient_norm is None or math.isfinite(inner.gradient_norm)
             taken = 0.0 if linear.status is LinearStatus.NEGATIVE_CURVATURE else slack
-            value = float(outer.value()) - taken if known else math.inf
-            found = Evaluation(x, y, v, h, value, abs(slack), solves, learned.memory)
+            f = float(outer.value())
+            left = _left(abs(slack), abs(dot(f_y, moved)), inner.steps, f)
+            value = f - taken if known else math.inf
+            found = Evaluation(x, y, v, h, value, left, solves, learned.memory)
             # Without a decrease to compare with, ∇Φ itself has to stop moving.
             settled = before is not None and norm(h - before) <= drop * norm(h)
-            enough = settled if wanted is None else abs(slack) <= SLACK * wanted
+            enough = settled if wanted is None else left <= SLACK * wanted
             # No Newton step could be taken: y is as near to y*(x) as rounding allows.
             if enough or inner.steps == 0 or not found.is_finite:
                 break
             before = h
         return found
+
+
+def _left(slack: float, moved: float, steps: int, f: float) -> float:
+    """How far f(x, y) may still be from Φ(x), beyond what one more Newton step would change.
+
+    Args:
+        slack: by how much that step would change f.
+        moved: by how much the last steps have.
+        steps: their number.
+        f: the value, whose rounding hides smaller changes.
+
+    If steps shrink by a factor r < 1, those to come sum to 1/(1 − r) of the next. Where ∇y g falls
+    like e^−y, each Newton step is as long as the one before, however small ∇y g has become.
+    """
+    ratio = slack * steps / (moved + 1e-14 * abs(f) or 1.0)
+    return slack / (1 - ratio) if ratio < 1 else math.inf

@@ -273,7 +273,7 @@ class _Rows:
     def again(self, before: State, known: State, moved: float) -> State:
         """Φ was not known at the look: look again where the model's solution is, or grow."""
         asked = before.measured.get("asked", math.inf)
-        if moved > asked / 4:  # the last look at the same x did not help: nor does this solution
+        if moved > asked / 2:  # the last look at the same x did not help: nor does this solution
             return self.grown(before)
         after = without_look(known, share=self.share, wide=self.wide)
         return replace(but(after, asked=moved), step=known.step + 1)
