@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from bilevel.problem.chance import Held, lent
 from bilevel.problem.identity.held import parts_of
+from bilevel.problem.networks import Networks
 
 _MOST = 2000  # values to visit: losses may lead to everything in a program
 _GLOBAL = torch.default_generator, random.seed.__self__  # type: ignore[attr-defined]
@@ -65,6 +67,11 @@ def generators_of(*holders: Any) -> list[Held]:
     return [generator for generator in found if not any(generator is g for g in _GLOBAL)]
 
 
+def datasets_of(*holders: Any) -> list[Dataset[Any]]:
+    """The Datasets that samplers hold."""
+    return [v for v in _reached(holders, inside_modules=True) if isinstance(v, Dataset)]
+
+
 def _reached(values: Sequence[Any], inside_modules: bool) -> list[Any]:
     """What the values hold, themselves included."""
     seen, ahead = dict[int, Any](), deque[Any](values)  # the nearest first
@@ -73,7 +80,7 @@ def _reached(values: Sequence[Any], inside_modules: bool) -> list[Any]:
         if isinstance(value, _LEAVES) or id(value) in seen:
             continue
         seen[id(value)] = value
-        if not isinstance(value, Held if inside_modules else Held | nn.Module):
+        if not isinstance(value, Held if inside_modules else Held | nn.Module | Networks):
             with suppress(Exception):  # classes may do anything on attribute access
                 ahead.extend(part for _, part in islice(parts_of(value), _MOST))
     return [*seen.values()]

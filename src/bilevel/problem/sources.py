@@ -14,7 +14,7 @@ import scipy  # its parts are loaded when first used
 import torch
 from torch import Tensor
 
-from bilevel.errors import quoted
+from bilevel.errors import UserError, quoted
 from bilevel.problem.leaves import leaves
 from bilevel.problem.stored.base import StoredRows
 from bilevel.problem.stored.conversion import all_finite
@@ -225,7 +225,14 @@ class _DatasetSource(Source):
 
     def rows(self, rows: Rows) -> Any:
         numbers = range(len(self)) if rows is None else rows.tolist()
-        rows_data = torch.utils.data.default_collate([self.data[number] for number in numbers])
+        items = [self.data[number] for number in numbers]
+        try:
+            rows_data = torch.utils.data.default_collate(items)
+        except (RuntimeError, TypeError) as error:
+            raise UserError(
+                f"rows of {self.name} do not go together ({error}): give a DataLoader, with a "
+                "collate_fn that makes batches of them"
+            ) from error
         for part in leaves(rows_data):
             if isinstance(part, Tensor):
                 _check_finite(self.name, part)

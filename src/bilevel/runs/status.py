@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from bilevel.problem.streams import Stream
+
 if TYPE_CHECKING:
     from bilevel.algorithms.contract import Report
     from bilevel.problem.problem import Problem
@@ -80,10 +82,7 @@ _NOT_CONVEX = (
 _RAN_AWAY = (
     " Its inner solve diverged: the inner loss may have no minimum in y, or its steps are too long."
 )
-_AGAIN = (
-    " If a module computes its activations again (torch.utils.checkpoint), leave that out: it "
-    "would do so after the loss has returned, without its numbers. memory= of ITD saves more."
-)
+_BROKEN_BATCH = " Batch {} of {}, which was read, holds NaN or infinite values."
 _AT_REST = (
     "After {steps} steps the estimated hypergradient is exactly zero, so x does not move. This has "
     "not been verified: give tol= for that."
@@ -130,7 +129,10 @@ def not_finite(step: int, problem: Problem, report: Report) -> str:
     """The message on a step with values that are not finite."""
     solves = (solve.residual for solve in report.solves if solve.what == "inner")
     away = any(residual is not None and not math.isfinite(residual) for residual in solves)
-    known = _RAN_AWAY * away + _AGAIN * (problem.networks is not None)
+    streams = [d for d in (problem.inner_data, problem.outer_data) if isinstance(d, Stream)]
+    read = [_BROKEN_BATCH.format(d.broken, d.name) for d in streams if d.broken is not None]
+    # Values of the data explain more than where they have led.
+    known = "".join(read) or _RAN_AWAY * away
     return f"Step {step} gave values that are not finite.{known}"
 
 
