@@ -334,7 +334,8 @@ def test_plain_attributes_are_as_they_were_in_every_call() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         module = Remembers().double()
-    problem = bilevel.Problem(g, g, torch.ones((), dtype=_F64), module)
+    with pytest.warns(RuntimeWarning, match=r"Remembers\.calls, which is set back .* as a buffer"):
+        problem = bilevel.Problem(g, g, torch.ones((), dtype=_F64), module)
     steps = bilevel.inner.Steps(bilevel.updates.Descent(0.001), 4)
     found = [
         bilevel.hypergradient(problem, problem.x0.view(()), module, bilevel.ITD(memory=m), steps)
@@ -363,6 +364,12 @@ def shared() -> dict[str, nn.Module]:
         (lambda: nn.LazyLinear(2).double(), "no shape yet .a lazy layer.: call the module once"),
         (hooked, "'weight' has a hook on its gradient, which would not run"),
         (shared, "give both as one torch.nn.ModuleDict"),
+        (
+            lambda: nn.Sequential(nn.Linear(3, 2), nn.LazyBatchNorm1d(affine=False)).double(),
+            "'1.running_mean' has no shape yet",
+        ),
+        (lambda: {"net": nn.Linear(3, 2), "act": nn.ReLU()}, "without variables is left out"),
+        (lambda: {"steps": torch.tensor(3)}, "leave out what is no variable"),
         (lambda: nn.Linear(3, 2).bfloat16(), "keep both in float32 .* torch.autocast"),
         (lambda: nn.Linear(3, 2, dtype=torch.complex128), "torch.view_as_real"),
     ],

@@ -102,6 +102,34 @@ def test_argmin_refuses_what_would_silently_get_no_gradient() -> None:
     torch.testing.assert_close(found, held)
 
 
+def test_argmin_takes_a_loss_that_differentiates_in_tensors_of_its_own() -> None:
+    """A parabola whose slope is to be 2 x₀ t: y₁ = 0 and y₂ = x₀, if nothing pulls."""
+
+    def inner(x: Tensor, y: Tensor) -> Tensor:
+        times = torch.linspace(0, 1, 5, dtype=torch.float64).requires_grad_()
+        curve = y[0] + y[1] * times + y[2] * times**2
+        (slope,) = torch.autograd.grad(curve.sum(), times, create_graph=True)
+        return (slope - 2 * x[0] * times).square().sum() + y[0].square()
+
+    x = X0.clone().requires_grad_()
+    y = bilevel.argmin(inner, torch.zeros(3, dtype=torch.float64), x, TIGHT)
+    torch.testing.assert_close(y.detach(), torch.tensor([0, 0, 0.4], dtype=torch.float64))
+    assert torch.autograd.grad(y[2], x)[0].tolist() == pytest.approx([1, 0])
+
+
+def test_argmin_moves_no_statistics_of_a_module() -> None:
+    net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 1)).double()
+    x = X0[:1].clone().requires_grad_()
+
+    def inner(x: Tensor, net: Any) -> Tensor:
+        ridge = sum(p.square().sum() for p in net.parameters())
+        return (net(truth.X[:, :3]) - 1).square().mean() + x.exp().sum() * ridge
+
+    y = bilevel.argmin(inner, net, x)
+    assert int(net[1].num_batches_tracked) == 0
+    assert torch.autograd.grad(y["2.bias"].sum(), x)[0].abs() > 0.01
+
+
 def test_argmin_says_when_there_is_no_minimum() -> None:
     with pytest.warns(RuntimeWarning, match="argmin has not converged: .* after 100 steps"):
         bilevel.argmin(lambda x, y: (x[0] * y).sum(), A[0], X0)
@@ -260,3 +288,25 @@ def test_a_y_that_is_no_minimum_is_told() -> None:
     x, y = torch.ones(1, requires_grad=True), torch.full((1,), 0.1, requires_grad=True)
     with pytest.warns(RuntimeWarning, match="negative curvature of inner_loss at y"):
         bilevel.backward(lambda: (y**2).sum(), lambda: (y**4 - x * y**2).sum(), [x], [y])
+
+
+def test_differences_inside_autocast_see_the_moved_values() -> None:
+    """Autocast keeps casts of parameters, of which those of the values before would be wrong."""
+    rows, found = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), list[Tensor]()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    exact = bilevel.AID(bilevel.linear.Identity(1.0))
+    for method in (exact, bilevel.hypergradients.FiniteDifferences(exact)):
+        x = torch.zeros(30, requires_grad=True)
+        with torch.autocast("cpu", torch.bfloat16):
+            bilevel.backward(
+                lambda: net(rows).float().square().mean(),
+                lambda x=x: (x.exp() * (net(rows).float() - 1).square().mean(1)).mean(),
+                x=x,
+                y=net,
+                method=method,
+            )
+        assert x.grad is not None
+        found.append(x.grad)
+    assert (found[1] - found[0]).norm() < 0.2 * found[0].norm()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bilevel.oracles.arrivals import Arrivals
-from bilevel.oracles.derivatives import Saved, derivatives
+from bilevel.oracles.derivatives import derivatives, measured
 from bilevel.oracles.plans import Descend
 from bilevel.oracles.points import Inner, Linear, Oracle, Outer, Plan, Start
 from bilevel.oracles.twice import refuse_wrong, told
@@ -63,10 +63,9 @@ class AutogradOracle(Oracle):
         if not self._measures:
             return _Linear(self.problem, x, y, draw, looks=not looked)
         made = _Linear(self.problem, x, y, draw, looks=not looked)
-        with (saved := Saved()):
-            made.make()
+        _, held = measured(made.make)
         # The others will be about as large; a linear loss saves nothing.
-        self._linear_bytes, self._measures = max(1, saved.bytes), False
+        self._linear_bytes, self._measures = max(1, held), False
         return made
 
     def again(self, point: Inner, x: Tensor, rows: Rows) -> Callable[[Tensor], Linear]:
@@ -82,7 +81,7 @@ class AutogradOracle(Oracle):
         problem = self.problem
         structure = problem.y_structure
         # The one copy: from here on y moves in place, and the caller's y stays as it is.
-        y, xs = plan.y.clone(), problem.x_structure.views(plan.x.detach())
+        y, xs = plan.y.clone(), problem.held("inner", problem.x_structure, plan.x)
         for rows, lr in plan.steps:
             plan.look()
             ys, moved = structure.leaves(y), structure.views(y)
@@ -104,8 +103,7 @@ class _Outer(Outer):
         self._problem, self._x, self._y, self._draw = problem, x, y, draw
 
     def value(self) -> Tensor:
-        with torch.no_grad():
-            return self._problem.value("outer", self._x, self._y, self._draw)
+        return self._problem.value("outer", self._x, self._y, self._draw)
 
     def gradient(self) -> tuple[Tensor, Tensor]:
         # Changes that f makes to statistics are dropped: only training, on g, moves them.
@@ -132,8 +130,7 @@ class _Inner(Inner):
         self._problem, self._x, self._y, self.draw = problem, x, y, draw
 
     def value(self) -> Tensor:
-        with torch.no_grad():
-            return self._problem.value("inner", self._x, self._y, self.draw)
+        return self._problem.value("inner", self._x, self._y, self.draw)
 
     def gradient(self) -> Tensor:
         return self.value_and_gradient()[1]
@@ -141,7 +138,7 @@ class _Inner(Inner):
     def value_and_gradient(self) -> tuple[Tensor, Tensor]:
         problem, structure = self._problem, self._problem.y_structure
         # x has no leaves here: no graph is built for derivatives that nobody asked for.
-        xs, ys = problem.x_structure.views(self._x.detach()), structure.leaves(self._y)
+        xs, ys = problem.held("inner", problem.x_structure, self._x), structure.leaves(self._y)
         arrivals = Arrivals(structure, ys, self._y).expect()
         with torch.enable_grad():
             value, problem.moment.buffers = problem.call("inner", xs, arrivals.given, self.draw)
@@ -155,7 +152,7 @@ class _Inner(Inner):
     @torch.enable_grad()
     def gradient_x(self) -> Tensor:
         problem, structure = self._problem, self._problem.x_structure
-        xs, ys = structure.leaves(self._x), problem.y_structure.views(self._y.detach())
+        xs, ys = structure.leaves(self._x), problem.held("inner", problem.y_structure, self._y)
         value, _ = problem.call("inner", xs, ys, self.draw)
         return structure.flat(derivatives([value], xs), self._x)
 
@@ -248,9 +245,9 @@ class Recording:
 
     def __init__(self, function: Callable[[Tensor], Tensor], x: Tensor) -> None:
         self._x = _leaf(x)
-        with torch.enable_grad(), (saved := Saved()):
-            self._z = function(self._x)
-        self.value, self.bytes = self._z.detach(), saved.bytes
+        with torch.enable_grad():
+            self._z, self.bytes = measured(lambda: function(self._x))
+        self.value = self._z.detach()
 
     def pull(self, covector: Tensor) -> Tensor:
         """(∂φ/∂x)' covector; this frees the graph."""

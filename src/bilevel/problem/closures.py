@@ -12,7 +12,7 @@ from bilevel.errors import UserError
 from bilevel.problem.chance import Chance, key
 from bilevel.problem.draws import Draw, Moment
 from bilevel.problem.isolation import generators_of
-from bilevel.problem.losses import Losses, nodes
+from bilevel.problem.losses import Losses, nodes, refuse_recomputed
 from bilevel.problem.networks import Buffers, Networks
 from bilevel.problem.structure import Structure, Variables
 
@@ -93,7 +93,12 @@ class FixedLoss(Losses):
         with self.chance.every().seeded(self._draw.number), self.chance.watched():
             value = self.call("inner", xs, ys, self._draw)[0]
         self._tried = True
-        for tensor in _leaves(value) - set().union(*map(_leaves, (y, *xs))):
+        if self.networks is not None:
+            refuse_recomputed(value)
+        if held := _leaves(value) - set().union(*map(_leaves, (y, *xs))):
+            # What the loss itself makes to differentiate by is another tensor in each call.
+            held &= _leaves(self.call("inner", xs, ys, self._draw)[0])
+        for tensor in held:
             raise UserError(
                 f"inner closes over a tensor of shape {tuple(tensor.shape)} that requires a "
                 "gradient, which argmin could not give: hand it over as a part of x, or detach it"
@@ -143,6 +148,7 @@ class _Held(Structure):
             return
         for tensor, part in zip(self._tensors, parts, strict=True):
             tensor.data.copy_(part.detach())
+        torch.clear_autocast_cache()  # which holds casts of the values before
 
     def _is_here(self, parts: Sequence[Tensor]) -> bool:
         # Exactly: finite differences move by little.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -31,6 +32,8 @@ class Losses:
         chance: the generators that the losses draw from.
         moment: the outer step in which they are called.
         buffers: the initial buffers of the modules among the variables.
+        slopes_inside: those of "outer" and "inner" that take derivatives themselves, as of a
+            network in its inputs: they need a graph for their mere value, too.
     """
 
     outer: Loss
@@ -46,6 +49,7 @@ class Losses:
     moment: Moment
     buffers: Buffers
     rank: int = 0  # among several processes
+    slopes_inside: Collection[str] = ()  # the losses that take derivatives themselves
     _modules: list[nn.Module]
 
     def start(self, x: Tensor, y: Tensor) -> Tensor:
@@ -81,15 +85,27 @@ class Losses:
 
     def outer_loss(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
         """f on flat x and y."""
-        return self.value("outer", x, y, self.draw("outer", rows))
+        return self._loss("outer", x, y, rows)
 
     def inner_loss(self, x: Tensor, y: Tensor, rows: Rows = None) -> Tensor:
         """g on flat x and y."""
-        return self.value("inner", x, y, self.draw("inner", rows))
+        return self._loss("inner", x, y, rows)
+
+    def _loss(self, name: str, x: Tensor, y: Tensor, rows: Rows) -> Tensor:
+        xs, ys = self.x_structure.views(x), self.y_structure.views(y)
+        return self.call(name, xs, ys, self.draw(name, rows))[0]
 
     def value(self, name: str, x: Tensor, y: Tensor, draw: Draw) -> Tensor:
-        """A loss on flat x and y."""
-        return self.call(name, self.x_structure.views(x), self.y_structure.views(y), draw)[0]
+        """The value of a loss, and no more."""
+        with torch.set_grad_enabled(name in self.slopes_inside):
+            xs, ys = self.held(name, self.x_structure, x), self.held(name, self.y_structure, y)
+            return self.call(name, xs, ys, draw)[0].detach()
+
+    def held(self, name: str, structure: Structure, flat: Tensor) -> list[Tensor]:
+        """The tensors of a variable in which this loss is not going to be differentiated."""
+        if name in self.slopes_inside:
+            return structure.leaves(flat)
+        return structure.views(flat.detach())
 
     def call(
         self, name: str, xs: Sequence[Tensor], ys: Sequence[Tensor], draw: Draw
@@ -180,6 +196,43 @@ def refuse_hidden(node: Any) -> None:
             "torch.autograd.grad, so that their derivatives would be missing: leave it out "
             "(memory= of ITD saves more); in bilevel.backward, use_reentrant=False will do"
         )
+
+
+def refuse_recomputed(value: Tensor) -> None:
+    """An error where autograd would call a module of the variables again, without its numbers."""
+    for node in nodes(value):
+        kind: Any = type(node)
+        for name in _saved_by(kind):
+            if _is_made_again(getattr(node, f"_raw{name}")) and _has_nan(getattr(node, name)):
+                raise UserError(
+                    "a module among x and y computes activations again in the backward pass, as "
+                    "torch.utils.checkpoint does: that would be after the loss has returned, when "
+                    "the module has given its numbers back. Leave it out: memory= of ITD saves "
+                    "more; or take bilevel.backward, in a loop of your own"
+                )
+
+
+@cache
+def _saved_by(kind: Any) -> list[str]:
+    return [name[4:] for name in dir(kind) if name.startswith("_raw_saved_")]
+
+
+def _is_made_again(saved: Any) -> bool:
+    try:
+        for one in saved if isinstance(saved, tuple | list) else [saved]:
+            one.register_hooks(_same, _same)
+    except RuntimeError as error:  # where there are hooks already
+        return "already been set" in str(error)
+    return False
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
+
+
+def _has_nan(saved: Any) -> bool:
+    parts = saved if isinstance(saved, tuple | list) else [saved]
+    return any(isinstance(part, Tensor) and bool(part.isnan().any()) for part in parts)
 
 
 def leads_to(value: Tensor, leaf: Tensor) -> bool:

@@ -50,7 +50,8 @@ def parameters(module: nn.Module, where: Callable[[str], bool] | None = None) ->
     if not chosen:
         what = "requires a gradient" if where is None else "was chosen by `where`"
         raise ValueError(
-            f"no parameter of this {type(module).__name__} {what}; it has {list(named)}"
+            f"no parameter of this {type(module).__name__} {what}; it has {list(named)}. A module "
+            "without variables is left out: a loss may close over it"
         )
     hooked = [n for n, p in chosen.items() if p._backward_hooks]
     if hooked:
@@ -88,6 +89,8 @@ class Networks:
 
     Args:
         modules: by their path, such as "y0" or "x0['net']".
+
+    If `counters` is a set, names of plain integers that a call changes are added to it.
     """
 
     def __init__(self, modules: Mapping[str, Parameters]) -> None:
@@ -95,6 +98,12 @@ class Networks:
             path: f"{i}_{re.sub(r'[^0-9a-zA-Z]+', '_', path)}" for i, path in enumerate(modules)
         }
         whole = nn.ModuleDict({keys[path]: given.module for path, given in modules.items()})
+        for name, tensor in _tensors(whole):
+            if nn.parameter.is_lazy(tensor):
+                raise ValueError(
+                    f"{quoted(name.split('.', 1)[1])} has no shape yet (a lazy layer): call the "
+                    "module once on some rows first"
+                )
         # A tensor that is shared by several modules goes by its first name.
         first = {id(t): f"nets.{n}" for n, t in [*_tensors(whole)][::-1]}
         every = [(f"nets.{n}", first[id(t)]) for n, t in _tensors(whole, remove_duplicate=False)]
@@ -117,6 +126,7 @@ class Networks:
         self._bound = _Bound(_skeleton(whole))
         self._modules = {path: self._bound.nets[key] for path, key in keys.items()}
         self._plain = [(part, part.training, dict(part.__dict__)) for part in self._bound.modules()]
+        self.counters: set[str] | None = None
         self._empty = [
             (part._buffers, name)
             for part in self._bound.modules()
@@ -152,6 +162,8 @@ class Networks:
             value = functional_call(self._bound, state, (loss, *arguments), tie_weights=False)
         finally:
             for part, mode, attributes in self._plain:
+                if self.counters is not None:
+                    self.counters |= _counters(part, attributes)
                 # What a module notes about a call (a count, features with their graph) is in no
                 # state: a repeated step would see what later calls have left.
                 part.__dict__.clear()
@@ -173,6 +185,12 @@ class Networks:
         for part in _weight_norms(copied):
             del part.forward
         return copied
+
+
+def _counters(part: nn.Module, before: Mapping[str, Any]) -> set[str]:
+    """The integers among a module's attributes that a call has changed."""
+    kind, now = type(part).__name__, part.__dict__.items()
+    return {f"{kind}.{n}" for n, v in now if type(v) is int and v != before.get(n)}
 
 
 Put = Callable[[str, list[Tensor]], nn.Module]
@@ -237,7 +255,7 @@ def _skeleton(module: nn.ModuleDict) -> nn.ModuleDict:
     except Exception as error:
         raise UserError(
             f"the module cannot be copied ({type(error).__name__}: {error}): leave out what cannot "
-            "be, such as open files and locks"
+            "be, such as open files, locks and, unless detached, results of earlier calls"
         ) from error
     for part in _weight_norms(skeleton):
         part.forward = _WeightNorm(part.dim)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import RLock
@@ -16,11 +17,19 @@ from bilevel.problem.chance import Chance, Held
 from bilevel.problem.draws import Moment
 from bilevel.problem.isolation import generators_of, modules_of
 from bilevel.problem.loaders import as_data
-from bilevel.problem.losses import Loss, LossError, Losses, leads_to, nodes, refuse_hidden
+from bilevel.problem.losses import (
+    Loss,
+    LossError,
+    Losses,
+    leads_to,
+    nodes,
+    refuse_hidden,
+    refuse_recomputed,
+)
 from bilevel.problem.model import Model
 from bilevel.problem.networks import Buffers, Networks
 from bilevel.problem.peers import Alone, Peers
-from bilevel.problem.sources import Source
+from bilevel.problem.sources import Rows, Source
 from bilevel.problem.structure import Structure, Variables, mixed
 
 # Whether a loss draws shows in the generators that all threads share: one trial at a time.
@@ -137,12 +146,23 @@ class Problem(Losses):
             _check_tasks(tasks, self.inner_data, self.outer_data)
         modules = self.x_structure.modules | self.y_structure.modules
         self.networks = Networks(modules) if modules else None
+        if self.networks is not None:
+            self.networks.counters = set()
         self.buffers = {} if self.networks is None else self.networks.buffers
         self._modules = modules_of(outer, inner)
         self.chance = Chance(self.device, self._generators(), ["torch"] * self.has_dropout())
         self.moment = Moment(0, 0, self.buffers)
         with _TRIAL, self.untouched(0), self.chance.every().seeded(0), self.chance.watched():
             self._try_losses()
+        if self.networks is not None:
+            counters, self.networks.counters = self.networks.counters, None
+            if counters:
+                warnings.warn(
+                    f"a call changes {', '.join(sorted(counters))}, which is set back after it, so "
+                    "that steps can be repeated: what must last, register as a buffer",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
 
     def _generators(self) -> list[Held]:
         """The random generators that the losses, the modules or the rows hold."""
@@ -170,26 +190,32 @@ class Problem(Losses):
 
     def _try_losses(self) -> None:
         """Both losses must run at the start, and depend on the variables."""
-        uses_x = self.start_of_y is not None
+        uses_x, inside = self.start_of_y is not None, set[str]()
         for name, data, loss in (
             ("outer", self.outer_data, self.outer_loss),
             ("inner", self.inner_data, self.inner_loss),
         ):
-            x, y = self.x0.clone(), self.y0.clone()
+            x, y = (start.clone().requires_grad_() for start in (self.x0, self.y0))
             # The graph tells what a loss depends on, without any derivative.
-            leaf = y.clone().requires_grad_()
-            if not leads_to(self._try(name, data, loss, x, leaf), leaf):
+            value = self._try(name, data, loss, x, y)
+            if not leads_to(value, y):
                 raise ValueError(
                     f"the {name} loss does not depend on y (as far as autograd sees), so there is "
                     "nothing to optimise. Use the y that the loss is given, and do not detach it."
                 )
-            uses_x = uses_x or leads_to(self._try(name, data, loss, x.requires_grad_(), y), x)
-            for variable, given, start in (("x", x, self.x0), ("y", leaf, self.y0)):
+            uses_x = uses_x or leads_to(value, x)
+            for variable, given, start in (("x", x, self.x0), ("y", y, self.y0)):
                 if not torch.equal(given, start):
                     raise ValueError(
                         f"the {name} loss writes into the {variable} that it is given (through "
                         ".data?): let it compute with a changed copy, such as w.clamp(min=0)"
                     )
+            try:
+                with torch.no_grad():
+                    loss(self.x0, self.y0, _few(data))
+            except RuntimeError:
+                inside.add(name)
+        self.slopes_inside = inside
         if not uses_x:
             raise ValueError(
                 "neither loss depends on x (as far as autograd sees): x0 needs no gradient, and "
@@ -199,12 +225,13 @@ class Problem(Losses):
             )
 
     def _try(self, name: str, data: Source | None, loss: Loss, x: Tensor, y: Tensor) -> Tensor:
-        rows = None if data is None or data.is_stream else torch.arange(min(len(data), 4))
         try:
             with torch.enable_grad():
-                value = loss(x, y, rows)
+                value = loss(x, y, _few(data))
             for node in nodes(value):
                 refuse_hidden(node)
+            if self.networks is not None:
+                refuse_recomputed(value)
         except (LossError, UserError):
             raise
         except Exception as error:
@@ -230,6 +257,10 @@ class Problem(Losses):
                 + lost * (self.networks is not None)
             )
         return value
+
+
+def _few(data: Source | None) -> Rows:
+    return None if data is None or data.is_stream else torch.arange(min(len(data), 4))
 
 
 def _check_same(x: Structure, y: Structure) -> None:

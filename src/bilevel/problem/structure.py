@@ -206,7 +206,8 @@ def _check_leaf(path: str, leaf: Any) -> None:
     if not isinstance(leaf, Tensor):
         raise TypeError(
             f"{path} must be a tensor, a module, or a dict, tuple or list of such; "
-            f"got {type(leaf).__name__} {quoted(leaf)}"
+            f"got {type(leaf).__name__} {quoted(leaf)}. What is no variable is left out: a loss "
+            "may close over it"
         )
     if torch.nn.parameter.is_lazy(leaf):
         raise ValueError(
@@ -217,7 +218,8 @@ def _check_leaf(path: str, leaf: Any) -> None:
         raise ValueError(
             f"{path} has dtype {leaf.dtype}: only real floating-point tensors can be optimised. "
             + ("Keep real and imaginary part" if leaf.is_complex() else "Convert it")
-            + f", for example with {instead}."
+            + f", for example with {instead}, or leave out what is no variable: a loss may close "
+            "over it."
         )
     if isinstance(leaf, torch.nn.Parameter) and not leaf.requires_grad:
         raise ValueError(

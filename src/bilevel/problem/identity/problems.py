@@ -58,10 +58,6 @@ def identity_of_problem(problem: Problem) -> Identity:
 
 
 def _call(problem: Problem) -> None:
-    with torch.no_grad():
-        for data, loss in (
-            (problem.outer_data, problem.outer_loss),
-            (problem.inner_data, problem.inner_loss),
-        ):
-            rows = None if data is None or data.is_stream else torch.arange(min(len(data), _FEW))
-            loss(problem.x0.clone(), problem.y0.clone(), rows)
+    for name, data in (("outer", problem.outer_data), ("inner", problem.inner_data)):
+        rows = None if data is None or data.is_stream else torch.arange(min(len(data), _FEW))
+        problem.value(name, problem.x0.clone(), problem.y0.clone(), problem.draw(name, rows))
