@@ -164,3 +164,24 @@ def test_backward_by_differences_draws_alike_on_both_sides_and_anew_each_time() 
 def test_sama_needs_steps() -> None:
     with pytest.raises(ValueError, match="last step of an update"):
         bilevel.algorithms.Composed(hypergradient=SAMA())
+
+
+def test_a_one_sided_difference_in_half_precision_is_refused() -> None:
+    """It was off by up to a half."""
+    rows = torch.randn(20, 1, generator=torch.Generator().manual_seed(0))
+
+    def loss(x: Tensor, net: Any) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            found = net(rows)
+        return (x.exp() * (found.float() - 1).square()).mean()
+
+    def found(method: Any) -> Tensor:
+        x, net = torch.zeros(()), truth.weight_net().float()
+        problem = bilevel.Problem(lambda x, y: loss(0 * x, y), loss, x, net)
+        one = steps(bilevel.updates.Descent(0.1))
+        value: Tensor = bilevel.hypergradient(problem, x, net, method, one).value
+        return value
+
+    with pytest.raises(ValueError, match=r"half precision .* take bilevel\.hypergradients\.SAMA"):
+        found(LastStep())
+    assert found(SAMA()).sign() == found(bilevel.ITD()).sign()

@@ -79,3 +79,21 @@ class Attention(nn.Module):
 def test_attention_without_a_second_derivative_is_named_with_its_remedy() -> None:
     with pytest.raises(ValueError, match=r"SDPBackend\.MATH"):
         check(y0=Attention().double())
+
+
+def test_methods_of_first_derivatives_are_checked_where_there_is_no_second() -> None:
+    net, steps = Attention().double(), bilevel.inner.Steps(bilevel.updates.Descent(0.1), 1)
+    darts = bilevel.hypergradients.FiniteDifferences(bilevel.AID(bilevel.linear.Identity(0.1)))
+    for method in (darts, bilevel.hypergradients.LastStep()):
+        report = check(method, steps, y0=net)
+        assert "a layer has no second derivative" in report.notes[0]
+        assert report.relative_error < 1
+
+
+def test_what_a_method_leaves_out_is_told() -> None:
+    steps = bilevel.inner.Steps(bilevel.updates.Momentum(0.1), 4)
+    for method in (bilevel.ITD(truncate=1), bilevel.hypergradients.SAMA()):
+        assert any("differentiates the last 1 of" in note for note in check(method, steps).notes)
+    assert not any("differentiates the last" in note for note in check(None, steps).notes)
+    series = bilevel.AID(bilevel.linear.Neumann(1, 0.01))
+    assert any("linear solve leaves 9" in note for note in check(series, steps).notes)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import Count
+from bilevel.errors import UserError
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
 from bilevel.numerics.vectors import norm
 from bilevel.oracles.differences import alike, along
@@ -44,6 +45,12 @@ class _OfLastStep(Differentiation):
         self, oracle: Oracle, stand: Stand, inner: InnerSolver, streams: Streams
     ) -> Estimate:
         self.check(inner)
+        if self._looks_before and oracle.is_coarse:
+            raise UserError(
+                "a loss computes in half precision (inside autocast), whose rounding is as large "
+                "as a one-sided difference: take bilevel.hypergradients.SAMA(), whose difference "
+                "is wider, or leave autocast out"
+            )
         assert isinstance(inner, Steps)
         x, y = stand.x, stand.y
         memory, moves = inner.plan(x, y, streams, dict(stand.memory))

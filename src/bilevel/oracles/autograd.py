@@ -41,7 +41,7 @@ class AutogradOracle(Oracle):
         data = problem.inner_data, problem.outer_data
         self.inner_rows, self.outer_rows = (None if d is None else d.count for d in data)
         self.dtype, self.device = problem.dtype, problem.device
-        self.is_random = bool(problem.chance.names)
+        self.is_random, self.is_coarse = bool(problem.chance.names), problem.is_coarse
         self.is_stream = any(d is not None and d.is_stream for d in data)
         self._linear_bytes, self._measures, self._looked = 0, False, False
 

@@ -29,6 +29,7 @@ class DistributedOracle(Oracle):
         self.inner_rows, self.outer_rows = (None if part is None else part.count for part in data)
         self.seed, self.dtype, self.device = local.seed, local.dtype, local.device
         self.is_random, self.is_stream = local.is_random, local.is_stream
+        self.is_coarse = local.is_coarse
 
     @property
     def linear_bytes(self) -> int | None:  # the largest: all processes must keep the same steps

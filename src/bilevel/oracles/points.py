@@ -186,6 +186,7 @@ class Oracle(ABC):
     seed: int
     dtype: torch.dtype
     device: torch.device
+    is_coarse = False  # whether the losses compute in half precision
     is_random = False  # whether the losses draw random numbers, such as the masks of dropout
     is_stream = False  # whether each call reads the next batch
 
@@ -247,6 +248,7 @@ class Forwarding(Oracle):
         self.inner_rows, self.outer_rows = oracle.inner_rows, oracle.outer_rows
         self.seed, self.dtype, self.device = oracle.seed, oracle.dtype, oracle.device
         self.is_random, self.is_stream = oracle.is_random, oracle.is_stream
+        self.is_coarse = oracle.is_coarse
 
     @property
     def linear_bytes(self) -> int | None:

@@ -50,6 +50,7 @@ class Losses:
     buffers: Buffers
     rank: int = 0  # among several processes
     slopes_inside: Collection[str] = ()  # the losses that take derivatives themselves
+    is_coarse: bool = False  # whether some of a loss is computed in half precision
     _modules: list[nn.Module]
 
     def start(self, x: Tensor, y: Tensor) -> Tensor:
@@ -196,6 +197,12 @@ def refuse_hidden(node: Any) -> None:
             "torch.autograd.grad, so that their derivatives would be missing: leave it out "
             "(memory= of ITD saves more); in bilevel.backward, use_reentrant=False will do"
         )
+
+
+def is_coarse(value: Tensor) -> bool:
+    """Whether some of it was computed in half precision, as inside autocast."""
+    known = (getattr(node, "_input_metadata", ()) for node in nodes(value))
+    return any(about.dtype.itemsize < 4 for parts in known for about in parts)
 
 
 def refuse_recomputed(value: Tensor) -> None:

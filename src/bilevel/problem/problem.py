@@ -21,6 +21,7 @@ from bilevel.problem.losses import (
     Loss,
     LossError,
     Losses,
+    is_coarse,
     leads_to,
     nodes,
     refuse_hidden,
@@ -198,6 +199,7 @@ class Problem(Losses):
             x, y = (start.clone().requires_grad_() for start in (self.x0, self.y0))
             # The graph tells what a loss depends on, without any derivative.
             value = self._try(name, data, loss, x, y)
+            self.is_coarse |= is_coarse(value)
             if not leads_to(value, y):
                 raise ValueError(
                     f"the {name} loss does not depend on y (as far as autograd sees), so there is "

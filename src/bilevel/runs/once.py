@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from bilevel.arguments import instance, natural
+from bilevel.errors import UserError
 from bilevel.hypergradients.accurate import AccurateAID
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation, Estimate, Stand
@@ -143,8 +144,11 @@ def hypergradient(
         estimate = _estimate(oracle, flat_x, flat_y, method or AID(), inner)
         # Before the diagnostics below, which are not part of the estimate.
         counts = views.counts
-        measured = Differenced(oracle) if isinstance(method, FiniteDifferences) else oracle
-        residual, inner_gradient_norm = _diagnose(measured, flat_x, estimate)
+        try:
+            measured = Differenced(oracle) if isinstance(method, FiniteDifferences) else oracle
+            residual, inner_gradient_norm = _diagnose(measured, flat_x, estimate)
+        except UserError:  # g has no second derivative, which the method did not need
+            residual, inner_gradient_norm = _diagnose(Differenced(oracle), flat_x, estimate)
     return Hypergradient(
         value=problem.x_structure.unflatten(estimate.value),
         y=problem.y_structure.unflatten(estimate.inner.y),

@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from bilevel.arguments import instance, natural
+from bilevel.errors import UserError
 from bilevel.hypergradients.aid import AID
 from bilevel.hypergradients.base import Differentiation
+from bilevel.hypergradients.finite_differences import FiniteDifferences
 from bilevel.hypergradients.itd import ITD
+from bilevel.hypergradients.sama import SAMA, LastStep
 from bilevel.numerics.vectors import norm
 from bilevel.oracles import Oracle, Views
 from bilevel.problem.problem import Problem
@@ -34,6 +37,7 @@ _DIRECTIONS = 10
 _OF_NETWORKS, _CURVATURES = 3, 10  # directions for a network; steps of CG that look at H
 _FAR = 1e-3  # of the first inner gradient: what is left of it is no solution
 _AWAY = 10  # times the first inner gradient: the steps are too long
+_SHORT = 0.1  # of ∇y f: a linear solve that leaves more explains an error
 _ROUGH = 0.1  # by how much differences at two widths may differ
 
 
@@ -211,25 +215,43 @@ class _Doctor:
         with problem.untouched(self.seed):
             first = norm(oracle.inner(x, problem.y0).gradient())
             f_y = oracle.outer(x, y).gradient()[1]
-            solved = CG(_CURVATURES).solve(InnerHessian(oracle, x, y, oracle.streams(0)), f_y)
-        left = found.inner_gradient_norm
+            try:
+                solved = CG(_CURVATURES).solve(InnerHessian(oracle, x, y, oracle.streams(0)), f_y)
+                curved, once = solved.status is LinearStatus.NEGATIVE_CURVATURE, ""
+            except UserError as error:  # there are methods that can do without
+                curved, once = False, str(error)
+        left, way = found.inner_gradient_norm, method
+        if isinstance(way, FiniteDifferences):
+            way = way.method
+        if once:
+            yield once
         if left > _AWAY * first:
             yield (
                 f"the inner steps run away: ‖∇y g‖ is {first:.2g} at the start and {left:.2g} at "
                 "the end; take smaller ones"
             )
-        if isinstance(method, AID) and left > _FAR * first:
+        last = 1 if isinstance(way, SAMA | LastStep) else getattr(way, "truncate", None)
+        if last is not None:
+            yield (
+                f"{type(way).__name__} differentiates the last {last} of the inner steps: what the "
+                "others owe to x is left out"
+            )
+        if isinstance(way, AID) and left > _FAR * first:
             yield (
                 f"y is not at the inner solution: ‖∇y g‖ is {left:.2g} there, and {first:.2g} at "
                 "the start. AID supposes that it is; take more inner steps, or use ITD"
             )
-        curved = solved.status is LinearStatus.NEGATIVE_CURVATURE
+        if isinstance(way, AID) and not curved and found.residual > _SHORT * norm(f_y):
+            yield (
+                f"the linear solve leaves {found.residual / norm(f_y):.0%} of ∇y f: take more "
+                "steps or terms, or another rate"
+            )
         if curved:
             yield (
                 "the inner loss has negative curvature there, so that CG and Neumann series mean "
                 "little: use ITD, or add a ridge to the inner loss"
             )
-        broken_off = curved and isinstance(method, AID)  # so that v is zero
+        broken_off = curved and isinstance(way, AID)  # so that v is zero
         if not broken_off and norm(problem.x_structure.flatten(found.value)) == 0:
             yield (
                 "the hypergradient is exactly zero: what y owes to x is detached, or x enters only "
@@ -238,10 +260,11 @@ class _Doctor:
         if problem.chance.names:
             drawn = " and ".join(sorted(problem.chance.names))
             yield f"the losses draw random numbers (of {drawn}); they were held fixed to compare"
+        coarse = f", or {x.dtype} is too coarse; try float64" * (x.dtype != torch.float64)
         if rough:
             yield (
                 "differences at two widths, or to both sides, disagree: the losses have kinks "
-                f"(ReLU, max, clamp) there, or {x.dtype} is too coarse; try float64"
+                "(ReLU, max, clamp) there" + coarse
             )
         yield from Soundness(problem, x, problem.y0, self.seed).doubts()
 
