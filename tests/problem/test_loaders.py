@@ -121,6 +121,8 @@ def test_the_sampler_inside_a_batch_sampler_is_seeded_and_left_alone_too() -> No
     given = DataLoader(Noisy(), batch_sampler=batches)
     whole, rest = first(given, 8), first(given, 3, start=5)
     assert [b.index.tolist() for b in whole[5:]] == [b.index.tolist() for b in rest]
+    other = first(given, 8, seed=1)
+    assert [b.index.tolist() for b in whole] != [b.index.tolist() for b in other]
     assert torch.equal(generator.get_state(), state)
 
 

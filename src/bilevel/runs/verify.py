@@ -62,6 +62,8 @@ def look(oracle: Oracle, x: Tensor, y: Tensor, tol: float, size: Callable[[Tenso
         tol: what was asked for.
         size: of a hypergradient: its norm, or its projected form.
     """
+    if oracle.is_stream:
+        return Seen(math.inf, y, _STREAM)
     eps = float(torch.finfo(y.dtype).eps)
     learned = Curvature()
     careful = AID(_Careful(max(1e-10, 10 * eps), learned))
@@ -177,6 +179,11 @@ def _problem(status: LinearStatus, residual: float | None) -> str:
 _UNSOLVED = (
     "The inner problem could not be solved accurately there: check that the inner loss is smooth "
     "and strongly convex."
+)
+
+_STREAM = (
+    "The data are a stream, of which each call sees one batch, so that nothing can be said of all "
+    "rows: give them as tensors or a map-style Dataset, or leave tol= out."
 )
 
 _KINK = (
