@@ -110,7 +110,6 @@ def _covtype(name: str) -> Benchmark:
     import torch
 
     from bilevel.models.softmax.form import PerClass
-    from bilevel.models.softmax.problem import softmax_problem
 
     found = load("covtype")
     X, labels = (np.concatenate(both) for both in zip(found.train, found.test, strict=True))
@@ -118,20 +117,15 @@ def _covtype(name: str) -> Benchmark:
     rest, test = _split(chance, len(X), math.ceil(len(X) / 5))
     train, validation = _split(chance, len(rest), math.ceil(len(rest) / 5))
     parts = [rest[train], rest[validation], test]
-    scaled = _standardised(*(X[rows] for rows in parts))
-    each = (torch.from_numpy(labels[rows]) for rows in parts)
-    pairs = list(zip(map(torch.from_numpy, scaled), each, strict=True))
-    problem = softmax_problem(
-        *pairs[:2], penalty=PerClass(scale=0.5), classes=7, x0=torch.full((7,), -2.0)
-    )
-    return Benchmark(name, problem, rows={"validation": pairs[1], "test": pairs[2]})
+    features, each = [X[rows] for rows in parts], [labels[rows] for rows in parts]
+    how = {"penalty": PerClass(scale=0.5), "classes": 7, "x0": torch.full((7,), -2.0)}
+    return _softmax(name, features, each, how)
 
 
 def _cleaning(ratio: float, name: str) -> Benchmark:
     import torch
 
     from bilevel.models.softmax.form import Ridge, SigmoidWeights
-    from bilevel.models.softmax.problem import softmax_problem
 
     found = load("mnist")
     (X, labels), (X_test, test_labels) = found.train, found.test
@@ -140,17 +134,21 @@ def _cleaning(ratio: float, name: str) -> Benchmark:
     dirty = labels[train].copy()
     wrong = chance.rand(len(dirty)) < ratio
     dirty[wrong] = chance.randint(0, 10, int(wrong.sum()))
-    scaled = map(torch.from_numpy, _standardised(X[train], X[validation], X_test))
-    each = map(torch.from_numpy, (dirty, labels[validation], test_labels))
-    pairs = list(zip(scaled, each, strict=True))
-    problem = softmax_problem(
-        *pairs[:2],
-        weights=SigmoidWeights(),
-        penalty=Ridge(0.2),
-        classes=10,
-        x0=torch.full((len(dirty),), -2.0),
-    )
-    return Benchmark(name, problem, rows={"validation": pairs[1], "test": pairs[2]})
+    features, each = [X[train], X[validation], X_test], [dirty, labels[validation], test_labels]
+    weighed = {"weights": SigmoidWeights(), "x0": torch.full((len(dirty),), -2.0)}
+    return _softmax(name, features, each, {**weighed, "penalty": Ridge(0.2), "classes": 10})
+
+
+def _softmax(name: str, features: list[Any], labels: list[Any], how: dict[str, Any]) -> Benchmark:
+    """Of train, validation and test rows; the error on the last two counts."""
+    import torch
+
+    from bilevel.models.softmax.problem import softmax_problem
+
+    each = zip(_standardised(*features), labels, strict=True)
+    train, validation, test = ((torch.from_numpy(X), torch.from_numpy(b)) for X, b in each)
+    problem = softmax_problem(train, validation, **how)
+    return Benchmark(name, problem, rows={"validation": validation, "test": test})
 
 
 def _quadratics(name: str) -> Benchmark:

@@ -83,7 +83,8 @@ class AutogradOracle(Oracle):
         # The one copy: from here on y moves in place, and the caller's y stays as it is.
         y, xs = plan.y.clone(), problem.held("inner", problem.x_structure, plan.x)
         for rows, lr in plan.steps:
-            plan.look()
+            if plan.look is not None:
+                plan.look()
             ys, moved = structure.leaves(y), structure.views(y)
             with torch.enable_grad():
                 value, after = problem.call("inner", xs, ys, problem.draw("inner", rows))

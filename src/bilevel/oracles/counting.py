@@ -61,7 +61,7 @@ class CountingOracle(Forwarding):
     def accelerate(self, plan: Plan[Any]) -> Any:
         self._tally.look()
         if isinstance(plan, Descend):  # its steps may be as slow as a network
-            plan = replace(plan, look=self._tally.look)
+            plan = replace(plan, look=self._tally.watch)
         done = self.oracle.accelerate(plan)
         if done is not None:  # the plain form would have paid call by call
             inner, outer = self.inner_rows or 1, self.outer_rows or 1

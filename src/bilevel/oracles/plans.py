@@ -44,10 +44,6 @@ class Step(NamedTuple):
     lr: float
 
 
-def _nothing() -> None:
-    pass
-
-
 # Plans hold tensors, whose comparison has no single truth value: hence eq=False.
 @dataclass(frozen=True, eq=False)
 class Descend(Plan[Tensor]):
@@ -56,13 +52,14 @@ class Descend(Plan[Tensor]):
     Args:
         x, y: where they start.
         steps: the steps, in order.
-        look: called before each step by a form that takes them one by one; it may raise to stop.
+        look: None, or called before each step by a form that takes them one by one; it may raise
+            to stop.
     """
 
     x: Tensor
     y: Tensor
     steps: Sequence[Step]
-    look: Callable[[], None] = _nothing
+    look: Callable[[], None] | None = None
 
     def plainly(self, oracle: Oracle) -> Tensor:
         # A working copy: the given y belongs to a state, which no step may change.

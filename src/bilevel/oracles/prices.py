@@ -116,7 +116,7 @@ class Tally:
         self, start: Counts | None = None, watch: Callable[[], None] | None = None
     ) -> None:
         given = start or Counts()
-        self._watch = watch
+        self.watch = watch
         # A list, not a record for each call: counting must not slow down single-sample steps.
         self._numbers = [given[f.name] for f in fields(Counts)]
 
@@ -127,8 +127,8 @@ class Tally:
 
     def look(self) -> None:
         """Called before each call and each plan: a watcher may stop the caller here."""
-        if self._watch is not None:
-            self._watch()
+        if self.watch is not None:
+            self.watch()
 
     def pay(self, bill: Iterable[tuple[Price, int]]) -> None:
         """The one place that counts: each call once, and once for each of its rows."""

@@ -198,9 +198,3 @@ class _Products(Hessian):
 
     def rate(self, measured: Measured) -> float:
         raise UserError("a step size that is measured needs rows: give lr as a number")
-
-    def diagonal(self) -> Tensor:
-        raise NotImplementedError("argmin knows no diagonal of the Hessian: use no preconditioner")
-
-    def inverse(self) -> Callable[[Tensor], Tensor]:
-        raise NotImplementedError("argmin knows no inverse of the Hessian: use no preconditioner")

@@ -62,13 +62,13 @@ class Hessian(ABC):
     def rate(self, measured: Measured) -> float:
         """A measured step size, as a number."""
 
-    @abstractmethod
     def diagonal(self) -> Tensor:
         """The diagonal of H."""
+        raise NotImplementedError("the Hessian's diagonal is not known: use no preconditioner")
 
-    @abstractmethod
     def inverse(self) -> Callable[[Tensor], Tensor]:
         """A cheap approximation of v ↦ H⁻¹ v."""
+        raise NotImplementedError("no inverse of the Hessian is known: use no preconditioner")
 
 
 class MatrixHessian(Hessian):
