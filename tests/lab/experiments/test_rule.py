@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from random import Random
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from bilevel.lab.experiments.rule import (
     ERROR,
     Gain,
     Verdict,
+    _lowest_mean,
     decide,
     interval,
     seeds_needed,
@@ -138,6 +140,36 @@ def test_a_smaller_error_never_decides_more(gains: list[float]) -> None:
     assert wide.low <= narrow.low <= narrow.mean <= narrow.high <= wide.high
     if decide([Gain("", tuple(gains))], 0.05) is Verdict.UNDECIDED:
         assert decide([Gain("", tuple(gains))], 0.001) is Verdict.UNDECIDED
+
+
+@given(values, st.floats(1e-4, 0.2))
+@settings(max_examples=60, deadline=None)
+def test_the_same_gains_from_twice_the_seeds_have_a_narrower_interval(
+    gains: list[float], error: float
+) -> None:
+    once, twice = interval(gains, error), interval(gains * 2, error)
+    small = 1e-9 * (1 + max(map(abs, gains)))
+    assert once.low <= twice.low + small
+    assert twice.high <= once.high + small
+
+
+@pytest.mark.parametrize("error", [0.05, 1e-3, 1e-5])
+@pytest.mark.parametrize("shape", TIES)
+def test_four_times_the_seeds_nearly_halve_the_interval(shape: str, error: float) -> None:
+    gains = list(TIES[shape](np.random.default_rng(0), (1, 10))[0])
+    once, often = interval(gains, error), interval(gains * 4, error)
+    assert often.high - often.low < 0.6 * (once.high - once.low)
+
+
+@pytest.mark.parametrize("seeds", [7, 12, 40])
+@pytest.mark.parametrize("draw", ["normal", "heavy tails", "log-normal", "mostly equal"])
+def test_the_bootstrap_is_what_many_resamples_show(draw: str, seeds: int) -> None:
+    rng = np.random.default_rng(seeds)
+    gains = TIES[draw](rng, (1, seeds))[0] + rng.exponential(size=seeds)
+    means = gains[rng.integers(seeds, size=(100_000, seeds))].mean(1)
+    for low in (-1.5, -2.5):  # a share of 0.07 and 0.006 of the means
+        below = (means <= _lowest_mean(gains, low)).mean()
+        assert NormalDist().inv_cdf(below) == pytest.approx(low, abs=0.15)
 
 
 @given(values, st.floats(0.01, 100))

@@ -32,10 +32,11 @@ class Evidence:
 
         And only seeds that every method has: judges compare runs of the same seed.
         """
+        end = (1 + LATE) * seconds
         common = set.intersection(*({run.seed for run in runs} for runs in curves.values()))
         kept = {
             label: [
-                run.within((1 + LATE) * seconds)
+                run.within(end)
                 for run in sorted(runs, key=lambda run: run.seed)
                 if run.seed in common
             ]

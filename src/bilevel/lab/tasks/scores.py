@@ -23,7 +23,7 @@ def model_scores(W: Tensor, parts: Mapping[str, LabelledRows]) -> dict[str, floa
         >>> model_scores(9 * torch.eye(2), {"test": (X, labels)})["test_accuracy"]
         1.0
     """
-    scores = {}
+    scores: dict[str, float] = {}
     for name, (X, labels) in parts.items():
         scores |= scores_of(name, X @ W, labels)
     return scores
