@@ -121,6 +121,14 @@ class ModelConformance(ABC):
                 exact = torch.stack([truth.hvp(unit) @ unit for unit in units])
                 self._near("the diagonal of ∇²y g", found, exact)
 
+    def test_the_matrix_is_the_hessian(self) -> None:
+        example = self.example()
+        for rows in (None, example.rows):
+            if (found := self._around(example, rows).matrix()) is not None:
+                truth = AutogradOracle(example.problem).linearize(example.x, example.y, rows)
+                units = torch.eye(len(example.y), dtype=example.y.dtype)
+                self._near("∇²y g", found, torch.stack([truth.hvp(unit) for unit in units]))
+
     def test_the_cheap_inverse_is_symmetric_and_positive_definite(self) -> None:
         example = self.example()
         for rows in (None, example.rows):

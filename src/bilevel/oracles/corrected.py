@@ -161,6 +161,9 @@ class _ShiftedLinear(_ShiftedInner, Linear):
     def both(self, v: Tensor) -> tuple[Tensor, Tensor]:
         return self.inside.both(v)
 
+    def matrix(self) -> Tensor | None:
+        return self._linear.matrix()
+
     def diagonal(self) -> Tensor:
         return self.inside.diagonal()
 

@@ -136,6 +136,12 @@ class _CountedLinear(_CountedInner, Linear):
         _ask(self._tally, HVP + CROSS, self._rows)
         return self._point.both(v)
 
+    def matrix(self) -> Tensor | None:
+        found = self._point.matrix()
+        if found is not None:  # as many products, however they were made
+            _ask(self._tally, Price(*(len(found) * a for a in HVP)), self._rows)
+        return found
+
     def diagonal(self) -> Tensor:
         # Free, as is `inverse`: neither is a product in the sense of Definition 2.
         return self._point.diagonal()

@@ -77,6 +77,10 @@ class Linear(Inner):
         """(∇²y g v, ∇x∇y g v), which may share work."""
         return self.hvp(v), self.cross(v)
 
+    def matrix(self) -> Tensor | None:
+        """∇²y g(x, y) as a whole, where that is faster than by products."""
+        return None
+
     def diagonal(self) -> Tensor:
         """The diagonal of ∇²y g(x, y), where it is cheap."""
         raise NotImplementedError(

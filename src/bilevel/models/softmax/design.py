@@ -30,6 +30,10 @@ class Design(ABC):
     def pull_squared(self, R: Tensor) -> Tensor:
         """(X∘X)'R: (p, c) from (n, c)."""
 
+    def grams(self, T: Tensor) -> Tensor | None:
+        """Σ_i T_ik X_i X_i' as (p, c, p) from (n, c), for rows in memory; otherwise None."""
+        return None
+
     @abstractmethod
     def gram(self) -> Tensor | None:
         """X'X/n, or an approximation, if cheap to keep; otherwise None."""
@@ -42,6 +46,7 @@ class Design(ABC):
 _GRAM_LIMIT = 4000  # features up to which X'X is kept and factorised
 _GRAM_ROWS = 8  # rows per feature to build it from: more would cost more than they save in CG
 _LEAST_ROWS = 4000
+_ENTRIES = 1 << 20  # of the rows times their weights, at a time
 
 
 class DenseDesign(Design):
@@ -57,6 +62,14 @@ class DenseDesign(Design):
 
     def push(self, W: Tensor) -> Tensor:
         return self._X @ W
+
+    def grams(self, T: Tensor) -> Tensor | None:
+        p, c = self._X.shape[1], T.shape[1]
+        found = self._X.new_zeros(p, c * p)
+        size = max(1, _ENTRIES // (c * p))
+        for X, t in zip(torch.split(self._X, size), torch.split(T, size), strict=True):
+            found.addmm_(X.T, (t[:, :, None] * X[:, None, :]).reshape(len(X), c * p))
+        return found.view(p, c, p)
 
     def pull(self, R: Tensor) -> Tensor:
         # For a tall X and a thin R, R'X is several times faster than X'R.

@@ -189,6 +189,21 @@ class SoftmaxPoint(Linear):
         """How the loss of each row changes along V."""
         return self._loss.along(self._P, self._labels, self._X.push(V))
 
+    def matrix(self) -> Tensor | None:
+        """By matrix products, class by class: ∂²ℓ/∂Z² of each row, with X_i X_i' for a weight."""
+        p, C = self._W.shape
+        H = self._W.new_empty(p, C, p, C)
+        for k in range(C):
+            unit = torch.zeros_like(self._P)
+            unit[:, k] = 1
+            grams = self._X.grams(_weigh(self._loss.spread(self._P, unit), self._s))
+            if grams is None:
+                return None
+            H[:, k] = grams.transpose(1, 2)
+        H = H.view(p * C, p * C)
+        H.diagonal().add_((self._c2 * torch.ones_like(self._W)).reshape(-1))
+        return H
+
     def diagonal(self) -> Tensor:
         T = _weigh(self._loss.diagonal(self._P), self._s)
         return self._X.pull_squared(T).add_(self._c2).reshape(-1)

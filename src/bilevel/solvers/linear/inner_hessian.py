@@ -29,6 +29,10 @@ class InnerHessian(Hessian):
     def product(self, v: Tensor) -> Tensor:
         return self.full.hvp(v)
 
+    def matrix(self, like: Tensor) -> Tensor:
+        found = None if self._draws else self.full.matrix()
+        return super().matrix(like) if found is None else found
+
     def term(self, v: Tensor) -> Tensor:
         # Independent masks, like the batches B_j: one mask for all terms would bias v.
         return self._oracle.linearize(self._x, self._y).hvp(v) if self._draws else self.product(v)
