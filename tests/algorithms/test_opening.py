@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from bilevel.algorithms import AnchoredAID
 from torch import Tensor
 
 import bilevel
+from bilevel.algorithms import AnchoredAID
 from bilevel.algorithms.opening import belongs_to_rows, opened
 from bilevel.oracles import CountingOracle, make
 

@@ -8,8 +8,12 @@ import pytest
 import torch
 
 import bilevel
+from bilevel.algorithms import paced_soba
 from bilevel.algorithms.paced_saba import PacedSABA
+from bilevel.algorithms.paced_soba import PacedSOBA
+from bilevel.oracles import make
 from bilevel.runs.choice import choice
+from bilevel.solvers.measured import Measured
 
 
 def sum_of(rows: int) -> bilevel.Problem:
@@ -48,8 +52,9 @@ def three_classes(rows: int) -> bilevel.Problem:
         (logistic(40_000), "PacedSABA", "20,000 rows"),
         (logistic(40_000, weights=bilevel.SigmoidWeights()), "AnchoredAID", "20,000 rows"),
         (three_classes(20_000), "AnchoredAID", "20,000 rows"),
+        (three_classes(100_000), "PacedSOBA", "100,000 rows"),
     ],
-    ids=("few", "sum", "model", "large model", "weights of rows", "several classes"),
+    ids=("few", "sum", "model", "large", "weights of rows", "several classes", "huge"),
 )
 def test_recommend_names_what_minimize_takes(
     problem: bilevel.Problem, name: str, because: str
@@ -86,3 +91,38 @@ def test_paced_stretches_go_on_to_the_bit_where_they_were_interrupted() -> None:
     found = bilevel.minimize(problem, PacedSABA(), steps=5, seed=3, after=part.past)
     assert torch.equal(found.x, whole.x)
     assert found.counts == whole.counts
+
+
+def test_paced_soba_only_goes_down_and_ends_where_the_exact_steps_do() -> None:
+    problem = three_classes(6000)
+    paced = bilevel.minimize(problem, PacedSOBA(), steps=60, tol=1e-6)
+    exact = bilevel.minimize(problem, bilevel.algorithms.AIDQN(), steps=100, tol=1e-6)
+    assert paced.status is bilevel.Status.CONVERGED
+    assert paced.history[-1].outer_value == pytest.approx(exact.history[-1].outer_value, abs=1e-5)
+    assert torch.equal(bilevel.minimize(problem, PacedSOBA(), steps=1).x, problem.x0)
+    oracle = make(problem)
+    values = [
+        float(oracle.outer(x, bilevel.solve_inner(problem, x).y).value())
+        for x in (bilevel.minimize(problem, PacedSOBA(), steps=k).x for k in (1, 2, 3, 4))
+    ]
+    assert values == sorted(values, reverse=True)
+
+
+def test_paced_soba_resumes_to_the_bit() -> None:
+    problem = three_classes(6000)
+    whole = bilevel.minimize(problem, PacedSOBA(), steps=5)
+    half = bilevel.minimize(problem, PacedSOBA(), steps=2)
+    again = bilevel.minimize(problem, PacedSOBA(), steps=5, after=half.past)
+    assert torch.equal(again.x, whole.x)
+    assert torch.equal(again.state.y, whole.state.y)
+
+
+def test_where_no_step_of_paced_soba_is_short_enough_accurate_steps_begin_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(paced_soba, "_RATE", Measured(1e-12))
+    problem = three_classes(6000)
+    result = bilevel.minimize(problem, PacedSOBA(), steps=3)
+    assert "share" in result.state.measured
+    plain = bilevel.minimize(problem, bilevel.algorithms.AnchoredAID(), steps=3)
+    assert torch.equal(result.x, plain.x)

@@ -118,7 +118,7 @@ class AnchoredAID(Algorithm):
         return at.judge(known, here, ended, promised), report
 
     def _on_all_rows(self, oracle: Oracle, state: State) -> tuple[State, Report]:
-        """The deterministic rule takes over: Φ, as roughly known as it needs it for a first step."""
+        """The deterministic rule takes over; Φ is known as roughly as its first step needs."""
         state, began = lower(oracle, state), state.step + 1
         stand = Stand(state.x, state.y, state.points.get("v"), state.memory["v"])
         streams = oracle.streams(state.step)
@@ -167,7 +167,8 @@ class _Rows:
             if found.is_finite:
                 state = with_solution(state, found)
                 start = {"start x": found.x, "start y": found.y, "start v": found.v}
-                state = replace(state, points={**state.points, **start})
+                # One that is known already is that of a method which has handed over.
+                state = replace(state, points={**start, **state.points})
         if self.wide >= 1:
             state = lower(self._oracle, state)
         v = state.points.get("v", torch.zeros_like(state.y))

@@ -34,11 +34,16 @@ class Model:
 
     @property
     def in_array_code(self) -> bool:
-        """Whether stretches of outer steps compile quickly, with x in logarithms or logits.
+        """Whether stretches of outer steps can be compiled, with x in logarithms or logits.
 
         Then one is a natural unit for each entry of x.
         """
         return False
+
+    @property
+    def columns(self) -> int:
+        """How many numbers of y belong to a feature: for several, compiling takes longer."""
+        return 1
 
     def oracle(self, problem: Any, seed: int) -> object | None:
         """A `bilevel.oracles.Oracle`; None leaves the losses to automatic differentiation."""

@@ -7,11 +7,13 @@ from typing import NamedTuple
 from bilevel.algorithms.contract import Algorithm
 from bilevel.algorithms.judged import Judged
 from bilevel.algorithms.paced_saba import PacedSABA
+from bilevel.algorithms.paced_soba import PacedSOBA
 from bilevel.algorithms.registry import named, registry
 from bilevel.problem.problem import Problem
 
 _MANY = 400  # rows: the size of the first sample
 _VERY_MANY = 20_000  # rows from which on compiling pays off quickly
+_HUGE = 100_000  # and for several columns, which take longer to compile
 # Without numbers these stand for the quasi-Newton form of the same differentiation.
 _WITHOUT_NUMBERS = {"aid-bio": "aid-qn", "hoag": "aid-qn"}
 
@@ -31,7 +33,8 @@ def chosen(problem: Problem, algorithm: Algorithm | None = None) -> Algorithm:
 
     If no method is given: `AnchoredAID` for sums of 400 rows or more, else `AIDQN`; from 20,000
     rows on, compiled stretches of SABA come first (`bilevel.algorithms.paced_saba`), if the model
-    is linear with one column and dense rows, and x holds its penalties. `AIDBiO()` and `HOAG()`
+    is linear with one column and dense rows, and x holds its penalties; with several columns, those
+    of SOBA (`bilevel.algorithms.paced_soba`) from 100,000 rows on. `AIDBiO()` and `HOAG()`
     without any setting stand for `AIDQN()`. Any other method of the library without settings takes
     its own steps with measured sizes, in chapters judged by Φ (`bilevel.algorithms.judged`). Where
     Φ cannot be compared between steps, because each step has its own tasks or rows come as a
@@ -96,7 +99,13 @@ def _by_rows(problem: Problem, rows: list[int]) -> Choice:
     many = f"there are {most:,} rows"
     model, weighs_rows = problem.model, len(problem.x0) >= max(rows)
     fast = model is not None and model.in_array_code and problem.peers.size == 1
-    if most >= _VERY_MANY and fast and not weighs_rows:
+    columns = model.columns if model is not None and fast and not weighs_rows else 0
+    if most >= _HUGE and columns > 1:
+        why = "and the model can be compiled: SOBA runs in compiled stretches, judged by looks"
+        return Choice(
+            PacedSOBA(), f"{many}, {why} at some rows, and AnchoredAID ends it; no settings needed"
+        )
+    if most >= _VERY_MANY and columns == 1:
         why = "and the model can be compiled: SABA runs in compiled stretches, judged by Φ on all"
         return Choice(
             PacedSABA(), f"{many}, {why} rows, and AnchoredAID ends it; no settings needed"

@@ -32,8 +32,11 @@ class SoftmaxModel(Model):
 
     @property
     def in_array_code(self) -> bool:
-        # For several columns the kernels take longer to compile than most runs take without them.
-        return self.form.classes == 1 and in_arrays(self.form)
+        return in_arrays(self.form)
+
+    @property
+    def columns(self) -> int:
+        return self.form.classes
 
     def oracle(self, problem: Any, seed: int) -> SoftmaxOracle:
         kind = CompiledSoftmaxOracle if worth_compiling(self.form) else SoftmaxOracle
