@@ -175,10 +175,11 @@ def _verdicts(lines: list[list[str]]) -> str:
     found = Counter(line[3].strip("*").partition("*")[0] for line in lines)
     return (
         f"Of {len(lines)} claims, {found['confirmed']} are confirmed, {found['contradicted']} "
-        f"contradicted and {found['undecided']} undecided. For\nthese, \"rests on\" says how many "
-        "seeds would decide if means stayed as they are and intervals\nshrank as Student's; where no "
-        "number is named, seeds alone would not: longer runs are needed, or\na method that was left "
-        "out. The last column has the command that was run.\n"
+        f'contradicted and {found["undecided"]} undecided. For\nthese, "rests on" says how many '
+        "seeds would decide if means stayed as they are and "
+        "intervals\nshrank as Student's; where no number is named, seeds alone would not: "
+        "longer runs are needed, or\na method that was left out. The last column has the "
+        "command that was run.\n"
     )
 
 

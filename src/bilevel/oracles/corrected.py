@@ -162,7 +162,7 @@ class _ShiftedLinear(_ShiftedInner, Linear):
         return self.inside.both(v)
 
     def matrix(self) -> Tensor | None:
-        return self._linear.matrix()
+        return self.inside.matrix()
 
     def diagonal(self) -> Tensor:
         return self.inside.diagonal()

@@ -266,8 +266,7 @@ def test_runs_are_compared_with_those_of_the_same_seed_whatever_their_order() ->
     runs = Evidence.within(left, END)
     assert runs.seeds == len(SEEDS) - 1
     (some,), (every,) = (
-        EndsAbove(("ours",), ("rival",))(each).gains
-        for each in (runs, Evidence.within(whole, END))
+        EndsAbove(("ours",), ("rival",))(each).gains for each in (runs, Evidence.within(whole, END))
     )
     assert some.values == every.values[:-1]
 
