@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -227,3 +228,26 @@ def test_a_wrong_problem_raises(
 )
 def test_wrong_data_raise(provoke: Callable[[], Any], error: type[Exception], text: str) -> None:
     assert_raises(provoke, error, text)
+
+
+@pytest.mark.parametrize("name", ["outer", "inner"])
+@pytest.mark.parametrize("kind", [torch.as_tensor, np.asarray, lambda X: {"rows": X}])
+def test_a_loss_that_writes_into_its_data_is_refused(name: str, kind: Any) -> None:
+    """A batch of all rows may be the user's own tensor."""
+    X = kind(torch.ones(6, 2))
+
+    def loss(x, y, batch):
+        return ((rows_of(batch) @ y - x) ** 2).mean()
+
+    def writes(x, y, batch):
+        rows_of(batch).mul_(2)
+        return loss(x, y, batch)
+
+    def rows_of(batch):
+        return batch.data["rows"] if isinstance(batch.data, dict) else batch.data
+
+    losses = {"outer": loss, "inner": loss, name: writes}
+    with pytest.raises(ValueError, match=f"the {name} loss writes into batch.data"):
+        bilevel.Problem(
+            **losses, x0=torch.tensor(0.0), y0=torch.zeros(2), outer_data=X, inner_data=X
+        )

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from bilevel.arguments import Checked, Count, instance
 from bilevel.errors import UserError, quoted
 from bilevel.problem.chance import Chance, Held
-from bilevel.problem.draws import Moment
+from bilevel.problem.draws import Draw, Moment
+from bilevel.problem.identity.digests import digest_of_data
 from bilevel.problem.isolation import generators_of, modules_of
 from bilevel.problem.loaders import as_data
 from bilevel.problem.losses import (
@@ -35,6 +36,7 @@ from bilevel.problem.structure import Structure, Variables, mixed
 
 # Whether a loss draws shows in the generators that all threads share: one trial at a time.
 _TRIAL = RLock()
+_FEW = 4  # rows, to try a loss on
 _WRITES = (
     " A loss must not write into what it is given, as Embedding(max_norm=...) does: take the norm "
     "in the forward pass in its place."
@@ -191,7 +193,7 @@ class Problem(Losses):
 
     def _try_losses(self) -> None:
         """Both losses must run at the start, and depend on the variables."""
-        uses_x, inside = self.start_of_y is not None, set[str]()
+        uses_x = self.start_of_y is not None
         for name, data, loss in (
             ("outer", self.outer_data, self.outer_loss),
             ("inner", self.inner_data, self.inner_loss),
@@ -216,14 +218,28 @@ class Problem(Losses):
                 with torch.no_grad():
                     loss(self.x0, self.y0, _few(data))
             except RuntimeError:
-                inside.add(name)
-        self.slopes_inside = inside
+                self.slopes_inside = {*self.slopes_inside, name}
+            if data is not None and data.is_fixed:
+                self._refuse_writing(name, data)
         if not uses_x:
             raise ValueError(
                 "neither loss depends on x (as far as autograd sees): x0 needs no gradient, and "
                 "the hypergradient is zero. Use the x that the losses are given, and do not "
                 "detach it. If x is for rates of bilevel.updates.Learned alone, add 0 * x.sum() "
                 "to the outer loss."
+            )
+
+    def _refuse_writing(self, name: str, data: Source) -> None:
+        """A batch of all rows may be the user's own data."""
+        draw = self.draw(name, _few(data))
+        batch = draw.batch(data, self.chance)
+        before = digest_of_data(batch.data)
+        draw = Draw(draw.rows, draw.number, draw.buffers, batch)
+        self.value(name, self.x0.clone(), self.y0.clone(), draw)
+        if digest_of_data(batch.data) != before:
+            raise ValueError(
+                f"the {name} loss writes into batch.data, which may be your own data: let it "
+                "compute with a changed copy, such as batch.data * 2 in place of batch.data.mul_(2)"
             )
 
     def _try(self, name: str, data: Source | None, loss: Loss, x: Tensor, y: Tensor) -> Tensor:

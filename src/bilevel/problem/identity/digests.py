@@ -55,6 +55,11 @@ def digest_of_rows(source: Source) -> str | None:
     return WHOLE + _letters([count], (part for c in chunks for part in _bytes(source.rows(c))))
 
 
+def digest_of_data(data: Any) -> str:
+    """A digest of tensors and arrays, alone or in dicts, tuples and lists."""
+    return _letters(_bytes(data))
+
+
 def digest_of_text(text: str) -> str:
     return _letters([text.encode(errors="surrogatepass")])
 
