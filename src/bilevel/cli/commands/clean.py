@@ -92,7 +92,7 @@ def clean(
     - **review.html**: the flagged rows, and 20 drawn at random, for you to check; pass your
     decisions on with `--trusted`;
 
-    - **model.npz**: a model trained on the corrected labels, for `bilevel predict`.
+    - **model.npz**: a model that labels new rows, for `bilevel predict`.
     """
     from rich.text import Text
 
