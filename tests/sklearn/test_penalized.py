@@ -18,6 +18,7 @@ import sklearn
 from bilevel.apps import cross_fitted as engine
 from bilevel.apps.class_sums import ClassSums
 from bilevel.apps.linear_fits import ClassFit, NumberFit, Rows
+from bilevel.apps.penalty_search import STEP, Search, Task
 from bilevel.sklearn import (
     HyperCleaner,
     HyperCleaningRegressor,
@@ -90,6 +91,20 @@ def test_the_level_found_is_that_of_the_least_cross_validated_loss(table):
     # A lighter one gains less than a thousandth, a heavier one loses that.
     assert judged(found - 1.5) >= 0.999 * judged(found)
     assert judged(found) <= 0.999 * judged(found + 1.5)
+
+
+def test_the_level_found_does_not_depend_on_where_the_search_begins(table):
+    X, y = table
+    folds = engine.folds_of(X, y, 5, seed=0)
+    rows = Rows(X, y, np.ones(160))
+    task = Task(rows, 2, folds, 5, 5, np.arange(6), 3.0, False, 1, lambda text: None)
+    usual = Search(task, None)
+    usual.find_level()
+    for steps in (-2, 0, 2):
+        search = Search(task, None)
+        search.find_level(usual.level + steps * STEP)
+        assert search.level == pytest.approx(usual.level)
+        assert search.calls == 3 + abs(steps) - (steps > 0)  # both neighbours, and the way there
 
 
 def test_ridge_is_the_closed_form_at_the_penalties_found():

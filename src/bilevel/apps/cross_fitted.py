@@ -37,7 +37,7 @@ from bilevel.apps.penalty_search import Search, Task
 _NARROW, _DENSE = 400, 1_000_000
 _LARGE = 5_000_000  # stored entries times classes: the level alone is learned, on two folds
 _FOLDS = 5
-_CHEAP, _FEWER = 1e5, 3  # entries times classes; above it so many folds tell of naive Bayes
+_CHEAP, _FEWER = 1e5, 3  # entries times classes; above it so many folds are judged
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def cross_fitted(
     sums = ClassSums.of(rows, classes, of_row) if classes and naive_bayes else None
     p = features.shape[1]
     groups = np.arange(p) if groups is None else np.unique(groups, return_inverse=True)[1]
-    is_costly = sums is not None and np.prod(features.shape) * (classes or 1) > _CHEAP
+    is_costly = bool(classes) and np.prod(features.shape) * (classes or 1) > _CHEAP
     judged = 1 if is_large else min(folds, _FEWER) if is_costly else folds
     task = Task(rows, classes, of_row, folds, judged, groups, shrinkage, is_large, jobs, tell)
     with warnings.catch_warnings():  # a fit that ends early is judged as it is
@@ -123,7 +123,7 @@ def cross_fitted(
         search.find_level()
         if sums is not None and not is_large:
             plain = Search(task, None)
-            plain.find_level()
+            plain.find_level(search.level)  # a lighter one, where naive Bayes says the most
             search = search if search.is_better_than(plain) else plain
         search.find_what_is_particular()
         penalties, W, intercept = search.fit_all()

@@ -63,11 +63,15 @@ class Search:
         self.losses = np.full(len(self._weights), np.nan)
         self.is_particular, self.calls = False, 0
 
-    def find_level(self) -> None:
-        """From heavy penalties to light ones, which take longer, while the loss falls."""
+    def find_level(self, start: float | None = None) -> None:
+        """From heavy penalties to light ones, which take longer, while the loss falls.
+
+        Args:
+            start: the first level; by default one that is rather too heavy.
+        """
         if not self._parts:  # all rows are copies of one
             return
-        self.level += _FIRST
+        self.level = self.level + _FIRST if start is None else start
         self.losses = self._at(self.level)
         if not self._walk(-STEP):
             self._walk(STEP)

@@ -75,3 +75,13 @@ def test_who_labelled_nothing_is_not_called_right(clean: Command) -> None:
     shown = clean("crowd.csv", "--annotators", "ada,bob,eve", "--label", "ada")
     assert shown.code == 2
     assert "no label in any row of column 'eve': leave it out of --annotators" in shown.err
+
+
+def test_two_who_never_differ_are_told(clean: Command) -> None:
+    table, _, votes = crowd(60, missing=0)
+    people = {name: votes[:, j] for name, j in (("ada", 0), ("bob", 1), ("eve", 1))}
+    clean.write(crowd=table.assign(**people))
+    shown = clean("crowd.csv", "--annotators", "ada,bob,eve", "--label", "")
+    told = " ".join(shown.err.split())
+    assert "'bob' and 'eve' gave the same label in all 60 rows that both labelled" in told
+    assert "'ada' and" not in told

@@ -16,6 +16,7 @@ from bilevel.apps.cleaning.files import read
 from bilevel.apps.cleaning.given import File, Told
 from bilevel.apps.cleaning.labels import (
     apart,
+    copies,
     equal_but_for_case,
     equal_numbers,
     numbers_of,
@@ -69,6 +70,7 @@ def prepare(request: Request) -> Prepared:
         said = said.reset_index(drop=True).reindex(range(len(known.labels)))
         alike, notes = spelled_alike(pd.concat([known.labels, *(said[name] for name in said)]))
         if people:
+            notes += copies(said)
             votes = alike.to_numpy(object)[len(known.labels) :].reshape(len(people), -1).T
         known = known._replace(labels=alike.iloc[: len(known.labels)])
         _check_labels(known.labels.dropna(), request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -162,3 +163,25 @@ def votes_of(file: File, names: tuple[str, ...]) -> pd.DataFrame:
             "--annotators"
         )
     return votes
+
+
+_TELLING = 30  # rows that two people labelled, and always alike
+
+
+def copies(votes: pd.DataFrame) -> list[str]:
+    """A warning for each two annotators who never differ, though some labels do.
+
+    >>> ada = pd.Series([*"xy"] * 20)
+    >>> copies(pd.DataFrame({"ada": ada, "bob": ada, "cy": ["x"] * 40}))[0][:60]
+    "'ada' and 'bob' gave the same label in all 40 rows that both"
+    """
+    told = []
+    for one, other in itertools.combinations(votes.columns, 2):
+        both = votes[[one, other]].dropna()
+        alike = len(both) >= _TELLING and (both[one] == both[other]).all()
+        if alike and (votes.loc[both.index].nunique(axis=1) > 1).any():
+            told.append(
+                f"{quoted(one)} and {quoted(other)} gave the same label in all {len(both):,} rows "
+                "that both labelled: if one copied the other, name only one of them"
+            )
+    return told
