@@ -27,6 +27,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import bilevel
 
@@ -285,6 +286,17 @@ def race(contest: str, size: str, rounds: int) -> dict[str, Any]:
     return {"contest": contest, "size": size, "seconds": seconds, "apart": apart}
 
 
+def operations(run: Runner) -> float:
+    """Millions of floating-point operations a step, by torch's count."""
+
+    def of(steps: int) -> int:
+        with FlopCounterMode(display=False) as counter:
+            run(steps)
+        return counter.get_total_flops()
+
+    return (of(3) - of(1)) / 2e6
+
+
 def large(rounds: int, count: int) -> list[dict[str, Any]]:
     """16.8 million parameters: the oracle against autograd on the leaves."""
     torch.manual_seed(0)
@@ -363,10 +375,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--contest", action="append", choices=[*CONTESTS, "large", "memory"])
     parser.add_argument("--memory-of", choices=MEMORY)
+    parser.add_argument("--operations", action="store_true", help="count them, at width 8")
     parser.add_argument("-o", "--output", type=Path, default=Path("out/networks.jsonl"))
     options = parser.parse_args()
     if options.memory_of:
         print(json.dumps(memory(options.memory_of)))
+        return
+    if options.operations:
+        for contest in [name for name in options.contest or CONTESTS if name in CONTESTS]:
+            case = Case(8, 32, momentum=0.9 if contest == "meta-weight-net" else 0.0)
+            for name, make in CONTESTS[contest].items():
+                print(f"{contest:16} {name:16} {operations(make(case)):.2f} million a step")
         return
     options.output.parent.mkdir(parents=True, exist_ok=True)
     print(f"torch {torch.__version__}, Python {platform.python_version()}")
