@@ -126,3 +126,15 @@ def test_where_no_step_of_paced_soba_is_short_enough_accurate_steps_begin_at_onc
     assert "share" in result.state.measured
     plain = bilevel.minimize(problem, bilevel.algorithms.AnchoredAID(), steps=3)
     assert torch.equal(result.x, plain.x)
+
+
+def test_where_phi_has_risen_x_goes_back_and_y_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = three_classes(6000)
+    first = bilevel.minimize(problem, PacedSOBA(), steps=1)
+    # L and ‖∇y g‖ at both ends of the first chapter, and of the second, in which L rises.
+    seen = iter([(1.0, 5.0), (1.0, 4.0), (1.0, 4.0), (2.0, 3.0)])
+    monkeypatch.setattr(paced_soba, "_measured", lambda *_: paced_soba._Measured(*next(seen)))
+    second = bilevel.minimize(problem, PacedSOBA(), steps=2)
+    assert second.state.measured["failures"] == 1
+    assert torch.equal(second.x, problem.x0)
+    assert not torch.equal(second.state.y, first.state.y)
