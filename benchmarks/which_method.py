@@ -166,9 +166,9 @@ the first two succeed is measured in [no settings](benchmarks/auto.md). The rule
 was chosen on ijcnn1 alone. With several columns and 100,000 rows it begins with compiled steps of
 SOBA, a rule that was chosen on two synthetic forests and judged on two others ([the field's
 contests](benchmarks/field.md)). On five synthetic problems of 30,000 to 60,000 rows (logistic,
-least squares, four classes, two of them with feature scales from 0.01 to 100) it took between half and
-twice the time of `AnchoredAID`, and never ended more than 1e-4 of Φ above it; it has been judged
-on no other real table. Of the problems below, only ijcnn1 played a part in a choice.
+least squares, four classes, two of them with feature scales from 0.01 to 100) it took between half
+and twice the time of `AnchoredAID`, and never ended more than 1e-4 of Φ above it; it has been
+judged on no other real table. Of the problems below, only ijcnn1 played a part in a choice.
 
 The tables list processor seconds, and passes over the rows, until a method has closed the gap
 Φ(x0) − Φ* to the given fraction. Each gradient and each product counts as its share of the rows;
