@@ -184,10 +184,9 @@ def _verdicts(lines: list[list[str]]) -> str:
     return (
         f"Of {len(lines)} claims, {found['confirmed']} are confirmed, {found['contradicted']} "
         f'contradicted and {found["undecided"]} undecided. For\nthese, "rests on" says how many '
-        "seeds would decide if means stayed as they are and "
-        "intervals\nshrank as Student's; where no number is named, seeds alone would not: "
-        "longer runs are needed, or\na method that was left out. The last column has the "
-        "command that was run.\n"
+        "seeds would decide if means stayed as they are and intervals\nshrank as Student's; where "
+        "no number is named, seeds alone would not: longer runs are needed, or\na method that was "
+        "left out. The last column has the command that was run.\n"
     )
 
 
@@ -450,8 +449,8 @@ closed forms, no clock is involved. Factors above 1 are in favour of the paper's
   ranges this short.
 - **Mini-batches** against single samples: at these ε and κ single samples with a smaller outer
   step need about 0.6 times the samples. The paper's advantage is in powers of κ and ε, so it may
-  lie at smaller ε: what is contradicted is that mini-batches need fewer at these. On a processor mini-batches are cheaper per
-  sample, which is not counted here.
+  lie at smaller ε: what is contradicted is that mini-batches need fewer at these. On a processor
+  mini-batches are cheaper per sample, which is not counted here.
 - **Theorem 1** asks for some 28,000 times the outer steps that a tuned step needs: enough, and
   no guide.
 
