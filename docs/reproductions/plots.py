@@ -35,13 +35,14 @@ def draw(name: str) -> None:
     """A row for each experiment; each metric against CPU seconds and against samples."""
     runs = archive.evidence(archive.read(HERE / "results" / f"{name}.json.gz"))
     sides = [(metric, cost) for metric in METRICS[name] for cost in COSTS]
+    labels = sorted({label for evidence in runs.values() for label in evidence.curves})
     size = (2.9 * len(sides), 2.3 * len(runs) + 0.4)
     with printing():
         figure, grid = plt.subplots(len(runs), len(sides), figsize=size, squeeze=False)
         for row, (experiment, evidence) in zip(grid, runs.items(), strict=True):
             for axes, (metric, cost) in zip(row, sides, strict=True):
                 found = bands(evidence.curves, COSTS[cost], metric)
-                for index, label in enumerate(evidence.curves):
+                for index, label in enumerate(labels):
                     if label in found:
                         line(axes, found[label], index, label)
                 axes.set(xlabel=cost, ylabel=words(metric), title=experiment)
