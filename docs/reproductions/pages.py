@@ -82,11 +82,12 @@ without learning.
 {beside}
 
 - **Figure 2 on FC100** has the paper's 32 tasks a step and five of its ten seeds, but 300 outer
-  steps (its authors' code has 1,500), without ANIL and MAML. A step costs AID-BiO and ITD-BiO nearly the same seconds,
-  and ITD-BiO has the higher training accuracy at every measurement of every seed (0.76 against
-  0.70 at the end): so "AID-BiO is faster" is contradicted in seconds, at this scale and with D = 20
-  from the paper's grid. It is a third look, and at a third of the error it would be undecided. Per
-  sample, of which ITD-BiO pays nearly twice as many, and on test accuracy they cannot be told apart.
+  steps (its authors' code has 1,500), without ANIL and MAML. A step costs AID-BiO and ITD-BiO
+  nearly the same seconds, and ITD-BiO has the higher training accuracy at every measurement of
+  every seed (0.76 against 0.70 at the end): so "AID-BiO is faster" is contradicted in seconds, at
+  this scale and with D = 20 from the paper's grid. It is a third look, and at a third of the error
+  it would be undecided. Per sample, of which ITD-BiO pays nearly twice as many, and on test
+  accuracy they cannot be told apart.
 - **Figures 2 and 3 elsewhere** have 4 tasks a step and about 1 % of the paper's tasks: that is who
   is ahead at the beginning. The fall of ANIL that Figure 3 shows comes after 1,500 seconds. What
   falls here is AID-BiO: AID-BiO-increasing to chance on mini-ImageNet (100 images a class) with D
