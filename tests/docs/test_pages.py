@@ -116,10 +116,11 @@ def test_the_commits_of_committed_results_are_part_of_the_history_or_said_not_to
         pytest.skip("no repository, or one without its history")
     for file in sorted((DOCS / "reproductions/results").glob("*.json.gz")):
         raw = json.loads(gzip.decompress(file.read_bytes()))
+        of = file.name.split(".")[0].removesuffix("-replaced")
         for about in [raw["about"]] if "about" in raw else [part["about"] for part in raw.values()]:
             for record in (*about.get("earlier", ()), about):
                 commit = record["commit"]
-                page = (DOCS / "reproductions" / f"{file.name.split('.')[0]}.md").read_text("utf-8")
+                page = (DOCS / "reproductions" / f"{of}.md").read_text("utf-8")
                 known = git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0
                 assert known or f"{commit[:7]} (rebased since" in page, (file.name, commit)
                 assert not record["changed"], file.name
