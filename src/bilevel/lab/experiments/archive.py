@@ -34,7 +34,7 @@ def _packed(experiment: Experiment, results: Folder) -> dict[str, Any]:
         "about": results.about,
         "settings": results.toml,
         # Where the steps came first, nothing was measured between the longest run and the limit.
-        "seconds": min(experiment.budget.seconds or math.inf, last),
+        "seconds": min(experiment.budget.seconds or math.inf, _number(last) or 0.0),
         "curves": {label: [_plain(curve) for curve in seeds] for label, seeds in curves.items()},
     }
 
