@@ -13,6 +13,7 @@ import matplotlib
 matplotlib.use("agg")
 
 from matplotlib import pyplot as plt
+from matplotlib.ticker import NullFormatter
 
 from bilevel.lab.curves import bands
 from bilevel.lab.drawing import line, printing, save
@@ -52,6 +53,7 @@ def draw(name: str) -> None:
                     axes.ticklabel_format(axis="x", scilimits=(-2, 4))
                 else:
                     axes.set(xscale="log")
+                    axes.xaxis.set_minor_formatter(NullFormatter())
             row[-1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5))
         figure.tight_layout()
         with matplotlib.rc_context({"savefig.dpi": 110}):
