@@ -127,8 +127,8 @@ without learning.
 - **Text**: claims on the methods' parts ([what they mean](design.md#what-they-mean)): a bound that
   held in what was drawn is no proof of it.
 - **What came after**: with no number given, all of them end far below tuned stocBiO, and so does
-  [stocBiO with no number given](successors.md) (a validation loss of 0.18 against 0.41, which was not
-  judged). So what leads is how `minimize` measures sizes and solves, more than any one method.
+  [stocBiO with no number given](successors.md) (a validation loss of 0.18 against 0.41, which was
+  not judged). So what leads is how `minimize` measures sizes and solves, more than any one method.
 - [What the authors' public code computes](authors-code.md), and what of the figures that alone
   predicts.
 - Raw results: `results/`, a file for each command, with commit, machine, load and settings inside.
