@@ -197,6 +197,10 @@ def test_one_comparison_that_is_open_leaves_the_claim_open() -> None:
     assert decide([Gain("", ahead), Gain("", behind)], 0.05) is Verdict.CONTRADICTED
 
 
+def test_values_whose_squares_vanish_have_an_interval() -> None:
+    assert interval([0.0, 0.0, 0.0, 0.0, 3e-174], 0.05).high <= 3e-174
+
+
 @pytest.mark.parametrize("seeds", [5, 10])
 def test_a_comparison_that_no_seed_decides_is_weaker_than_one_that_is_ahead(seeds: int) -> None:
     ahead = tuple(1 + 0.1 * seed for seed in range(seeds))

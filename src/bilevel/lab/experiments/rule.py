@@ -168,7 +168,9 @@ def _lowest_mean(values: NDArray[np.float64], aim: float) -> float:
     n, low = len(values), float(values.min())
     if special.log_ndtr(aim) <= n * math.log((values == low).mean()):
         return low
-    scaled = (values - values.mean()) / values.std()
+    scaled = (values - values.mean()) / np.ptp(values)  # first: squares of small ones vanish
+    spread = float(np.ptp(values) * scaled.std())
+    scaled /= scaled.std()
 
     def tilted(s: float) -> tuple[float, float]:
         """The mean under weights e^{s·value}, and the normal quantile of being below it."""
@@ -185,7 +187,7 @@ def _lowest_mean(values: NDArray[np.float64], aim: float) -> float:
     for _ in range(20):
         if tilted(far)[1] < aim:
             at = optimize.brentq(lambda s: tilted(s)[1] - aim, far, -1e-3)
-            return max(low, float(values.mean() + values.std() * tilted(at)[0]))
+            return max(low, float(values.mean() + spread * tilted(at)[0]))
         far *= 1.25
     return low
 
