@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
+
 from bilevel.algorithms.contract import Solve
 from bilevel.algorithms.registry import register
 from bilevel.algorithms.tried_steps import SLACK, Evaluation, TriedSteps
@@ -21,6 +23,7 @@ from bilevel.solvers.linear.inner_hessian import InnerHessian
 from bilevel.solvers.linear.settled_cg import SettledCG
 
 _ROUNDS = 6
+_ROUNDING = 45  # units of the last place of f: smaller changes say nothing of how steps shrink
 _FAR = 60  # rounds at the start, from which y* may be far: each covers a part of the way
 
 
@@ -83,7 +86,8 @@ class AIDQN(TriedSteps):
             known = inner.gradient_norm is None or math.isfinite(inner.gradient_norm)
             taken = 0.0 if linear.status is LinearStatus.NEGATIVE_CURVATURE else slack
             f = float(outer.value())
-            left = _left(abs(slack), abs(dot(f_y, moved)), inner.steps, f)
+            rounding = _ROUNDING * torch.finfo(x.dtype).eps * abs(f)
+            left = _left(abs(slack), abs(dot(f_y, moved)), inner.steps, rounding)
             value = f - taken if known else math.inf
             found = Evaluation(x, y, v, h, value, left, solves, learned.memory)
             # Without a decrease to compare with, ∇Φ itself has to stop moving.
@@ -96,17 +100,17 @@ class AIDQN(TriedSteps):
         return found
 
 
-def _left(slack: float, moved: float, steps: int, f: float) -> float:
+def _left(slack: float, moved: float, steps: int, rounding: float) -> float:
     """How far f(x, y) may still be from Φ(x), beyond what one more Newton step would change.
 
     Args:
         slack: by how much that step would change f.
         moved: by how much the last steps have.
         steps: their number.
-        f: the value, whose rounding hides smaller changes.
+        rounding: of f, which hides smaller changes.
 
     If steps shrink by a factor r < 1, those to come sum to 1/(1 − r) of the next. Where ∇y g falls
     like e^−y, each Newton step is as long as the one before, however small ∇y g has become.
     """
-    ratio = slack * steps / (moved + 1e-14 * abs(f) or 1.0)
+    ratio = slack * steps / (moved + rounding or 1.0)
     return slack / (1 - ratio) if ratio < 1 else math.inf

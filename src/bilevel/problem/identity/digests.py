@@ -87,7 +87,9 @@ def _tensor_bytes(tensor: Tensor) -> Iterator[Any]:
         for part in _SPARSE[tensor.layout]:
             yield from _tensor_bytes(getattr(tensor, part)())
     else:
-        flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+        whole = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        # A single number counts as contiguous with any stride, but not as bytes.
+        flat = whole.as_strided((whole.numel(),), (1,))
         yield memoryview(flat.view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
