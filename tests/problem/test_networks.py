@@ -413,3 +413,22 @@ def test_result_of_a_tensor_has_no_module() -> None:
     problem = bilevel.Problem(lambda x, y: y @ y, lambda x, y: (y - x) @ (y - x), ROWS[0], ROWS[1])
     with pytest.raises(ValueError, match="x0 was not a module"):
         bilevel.minimize(problem, steps=1).x_module()
+
+
+def test_a_generator_that_another_thread_moves_is_not_taken_for_the_losses_own() -> None:
+    calls = []
+
+    def inner(x: Tensor, y: Tensor) -> Tensor:
+        if not calls:  # as a thread might, in the first call alone
+            torch.default_generator.manual_seed(7)
+        calls.append(None)
+        return ((y - x) ** 2).sum()
+
+    problem = bilevel.Problem(lambda x, y: (y**2).sum(), inner, torch.ones(2), torch.ones(2))
+    assert not problem.chance.names
+
+    def drawing(x: Tensor, y: Tensor) -> Tensor:
+        return ((y - x) ** 2).sum() + 0 * torch.rand(())
+
+    problem = bilevel.Problem(lambda x, y: (y**2).sum(), drawing, torch.ones(2), torch.ones(2))
+    assert problem.chance.names == {"torch"}

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+_ROUNDS = 5  # that must agree: two threads rarely meet as often
+
 
 def key(*parts: object) -> int:
     """A 32-bit hash of anything with a repr: torch's CPU generator uses no more bits of a seed.
@@ -104,6 +106,20 @@ class Chance:
         before = {name: _words(generator.get()) for name, generator in self._all.items()}
         yield
         self.names |= {n for n, g in self._all.items() if _words(g.get()) != before[n]}
+
+    def rounds(self) -> Iterator[None]:
+        """A round to watch, and further ones while generators advance in each of them.
+
+        Another thread may have moved the global ones meanwhile: what advances in all rounds counts.
+        """
+        known, found = set(self.names), set(self._all)
+        for _ in range(_ROUNDS):
+            self.names = set(known)
+            yield
+            found &= self.names - known
+            if not found:
+                break
+        self.names = known | found
 
     @contextmanager
     def seeded(self, number: int) -> Iterator[None]:

@@ -36,7 +36,6 @@ from bilevel.problem.structure import Structure, Variables, mixed
 
 # Whether a loss draws shows in the generators that all threads share: one trial at a time.
 _TRIAL = RLock()
-_FEW = 4  # rows, to try a loss on
 _WRITES = (
     " A loss must not write into what it is given, as Embedding(max_norm=...) does: take the norm "
     "in the forward pass in its place."
@@ -155,8 +154,9 @@ class Problem(Losses):
         self._modules = modules_of(outer, inner)
         self.chance = Chance(self.device, self._generators(), ["torch"] * self.has_dropout())
         self.moment = Moment(0, 0, self.buffers)
-        with _TRIAL, self.untouched(0), self.chance.every().seeded(0), self.chance.watched():
-            self._try_losses()
+        for _ in self.chance.rounds():
+            with _TRIAL, self.untouched(0), self.chance.every().seeded(0), self.chance.watched():
+                self._try_losses()
         if self.networks is not None:
             counters, self.networks.counters = self.networks.counters, None
             if counters:
