@@ -53,16 +53,13 @@ after the draws here had shown five losses where one had been. All lines of ours
 collapse too, were measured after all this; those of the other ways are older, and so are their
 seconds.
 
-**One thing is newer than the lines: what the model of new rows is made of.** The accuracies of ours
-here are those of the model before; ranks and flags do not depend on it. Experts of the second round
-know a row's label from what it has told its neighbours, so that they are asked about new rows only
-as far as 20 or more trusted rows find a pool that cleans likelier, and for at most a half. This was
-chosen on 20 other tables (of R's packages mlbench, kernlab, Ecdat and others; 180 settings, six
-kinds of noise, seeds 100 to 102) and on 21 settings of these tables (seed 77, at most 40 % wrong):
-accuracy 0.750 before and 0.751 after, 0.851 and 0.855; more than 1 % below a forest on the labels
-as given in 5.6 % before and 2.8 % after, 9.5 and 0 %; below the better of forest and logistic
-regression in 20 and 12 %, 19 and 5 %. On 43 settings of 20 tables more, to judge by: accuracy 0.780
-and 0.778, below a forest in 7 and 5 %, below the better of both in 12 and 14 %."""
+**Tried and left.** Experts of the second round know a row's label from what it has told its
+neighbours, so that a model of new rows may ask them only as far as trusted rows speak for them.
+On the 20 other tables and 21 settings on which that was chosen it was better (accuracy 0.750
+and 0.751, 0.851 and 0.855; more than 1 % below a forest on the labels as given in 6 and 3 %, 10
+and 0 %). On what judged it, it was not: 43 settings of 20 tables more, accuracy 0.780 and
+0.778, below a forest in 7 and 5 %; and the settings of this page, 0.882 and 0.880, below a
+forest in 4 and 6 %."""
 _COLLAPSE = """\
 Tables with two classes and 40 % wrong labels, with no or 20 trusted rows (`--collapse`): a class is
 lost if its share of the likely labels is below a tenth of its share of the given ones. That a class

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import expit
 from sklearn.datasets import make_gaussian_quantiles
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -18,8 +17,7 @@ from bilevel.apps.cleaning import experts
 from bilevel.apps.cleaning.engine import find_wrong_labels
 from bilevel.apps.cleaning.experts import Forest, Opinion, Ridge, Rows
 from bilevel.apps.cleaning.features import Features
-from bilevel.apps.cleaning.pool import Evidence, Likelihood, Pool, Terms, fit_pool
-from bilevel.apps.cleaning.rounds import Judge
+from bilevel.apps.cleaning.pool import Evidence, Likelihood, Terms, fit_pool
 
 EXPERTS = (
     experts.softmax_regression,
@@ -224,29 +222,6 @@ def test_where_noise_and_hard_rows_look_alike_the_model_is_better_than_one_of_th
     guessed = model.classes[model.probabilities(pd.DataFrame(X[600:])).argmax(1)]
     forest = RandomForestClassifier(100, random_state=0).fit(X[:600], given)
     assert (guessed == right[600:]).mean() > forest.score(X[600:], right[600:]) + 0.01
-
-
-def test_new_rows_are_told_by_experts_whose_likelihood_is_honest() -> None:
-    """The second round has seen a row's label in its neighbours' soft ones: only trusted rows can
-    tell how much it knows.
-    """
-    table, right = two_clouds(200)
-    labels = np.where(np.random.default_rng(1).random(200) < 0.2, 1 - right, right)
-    assert len(opinion(table, labels).model.experts) == len(experts.ALL)
-    trusted = np.arange(200) < 20
-    checked = opinion(table, np.where(trusted, right, labels), trusted=trusted)
-    assert len(checked.model.experts) == 3 + 2 * len(experts.ALL)
-
-
-def test_a_pool_that_cleans_has_as_much_to_say_as_trusted_rows_find_it_likelier() -> None:
-    right = np.arange(40) % 2
-    odds = np.random.default_rng(0).normal(size=40) + (2 * right - 1) / 4
-    logs = np.log(np.stack([expit(-odds), expit(odds)], 1))[None]
-    sharp, flat = Pool(np.ones(1), np.zeros(2)), Pool(np.zeros(1), np.zeros(2))
-    judge = Judge(None, right, np.ones(40, bool), np.arange(40), 2, None)  # type: ignore[arg-type]
-    gain = np.log(2 * expit((2 * right - 1) * odds)).sum()
-    assert judge._trust(logs, sharp, flat) == pytest.approx(expit(gain) / 2)
-    assert judge._trust(logs, flat, sharp) == pytest.approx(expit(-gain) / 2)
 
 
 def test_nothing_that_was_given_is_changed_and_the_seed_decides() -> None:

@@ -72,17 +72,6 @@ class Pool:
         """P of rows by the experts' logs."""
         return np.asarray(softmax(np.tensordot(self.weights, logs, 1) + self.bias, axis=1))
 
-    def mixed(self, other: Pool, share: float) -> Pool:
-        """With so much of another, which has further experts.
-
-        >>> one, two = Pool(np.ones(1), np.zeros(2)), Pool(np.array([2.0, 4.0]), np.ones(2))
-        >>> one.mixed(two, 0.25)
-        Pool(weights=array([1.25, 1.  ]), bias=array([0.25, 0.25]))
-        """
-        own = np.append(self.weights, np.zeros(len(other.weights) - len(self.weights)))
-        weights = own + share * (other.weights - own)
-        return Pool(weights, self.bias + share * (other.bias - self.bias))
-
 
 class Verdict(NamedTuple):
     """What a pool says.

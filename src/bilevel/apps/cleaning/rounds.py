@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, softmax
+from scipy.special import softmax
 
 from bilevel.apps.cleaning import experts
 from bilevel.apps.cleaning.annotators import abilities, agreed, log_likelihood
@@ -16,7 +16,6 @@ from bilevel.apps.cleaning.pool import TEMPERATURE, Evidence, Pool, Terms, Verdi
 
 _TRUSTED_EXPERTS = (experts.extra_trees, experts.kernel_ridge, experts.linear_ridge)
 _NO_NOISE = 1e-9
-_MOST = 0.5  # that a pool which cleans may have of the model of new rows
 _LOST, _SEEN, _COMMON = 0.5, 0.5, 0.02  # of a class's rows, of its labels, of all labels
 
 Progress = Callable[[str, int, int], None]
@@ -38,8 +37,8 @@ class Judged(NamedTuple):
 
     Args:
         verdict: the last.
-        opinions: the experts of new rows.
-        pool: of the same experts.
+        opinions: all experts that it weighs.
+        pool: of the same experts, for new rows.
         blind: whether the first pool was.
         guesses: the first pool's, of all rows.
         doubts: the first pool's P(wrong) of all rows, trusted ones treated as doubtful.
@@ -104,39 +103,29 @@ class Judge(NamedTuple):
         beliefs[self.trusted] = verdict.if_doubtful
         soft[~self.trusted] = beliefs[~self.trusted] = verdict.posterior
         doubts = 1 - beliefs[np.arange(len(beliefs)), self.codes]
-        both = [*opinions, *self._round(soft, "second")]
+        opinions += (second := self._round(soft, "second"))
         how |= self._by_votes(soft)
         self.stages("weighing the evidence")
-        last = self._pool(self._logs(both), Terms(**how))
-        if self.votes is not None:
-            opinions, pool = both, last.pool
-        else:
-            pool = self._as_given(logs)
-            if known >= ENOUGH:
-                cleaned = self._trust(logs, verdict.pool, pool)
-                opinions, pool = both, pool.mixed(last.pool, cleaned)
+        logs = self._logs(opinions)
+        last = self._pool(logs, Terms(**how))
+        pool = self._of_new_rows(last.pool, logs, len(second))
         plain = np.asarray(softmax(TEMPERATURE * mean, axis=1))
         return Judged(last, opinions, pool, lost and known < ENOUGH, guesses, doubts, plain)
 
-    def _as_given(self, logs: Array) -> Pool:
-        """For new rows: a pool that takes the labels as they are given.
+    def _of_new_rows(self, last: Pool, logs: Array, second: int) -> Pool:
+        """The mean of pools that take the labels as they are given, of the experts before the
+        second round and of all; and of the last, where trusted rows hold it to the truth.
 
         To tell which labels are wrong is one thing, to do no worse than a model of the labels as
         they are another: noise that looks like hard rows is explained away, and so are hard rows.
-        The experts of the second round are not asked: they know each row's label from what it has
-        told its neighbours, so that the likelihood of the given labels would prefer them.
         """
-        terms = Terms(entropy=0.0, hard_rows=False, rates=np.full(self.classes, _NO_NOISE))
-        return self._pool(logs, terms).pool
-
-    def _trust(self, logs: Array, cleaned: Pool, as_given: Pool) -> float:
-        """Up to a half, as far as trusted rows find the labels likelier by a pool that cleans."""
-        rows, right = logs[:, self.copy_of[self.trusted]], self.codes[self.trusted]
-        fits = [
-            np.log(pool.probabilities(rows)[np.arange(len(right)), right]).sum()
-            for pool in (cleaned, as_given)
-        ]
-        return float(_MOST * expit(fits[0] - fits[1]))
+        if self.votes is not None:
+            return last
+        as_given = Terms(entropy=0.0, hard_rows=False, rates=np.full(self.classes, _NO_NOISE))
+        before, after = (self._pool(part, as_given).pool for part in (logs[:-second], logs))
+        before = Pool(np.append(before.weights, np.zeros(second)), before.bias)
+        pools = [before, after, *([last] if self.trusted.sum() >= ENOUGH else [])]
+        return Pool(*(np.mean([getattr(p, n) for p in pools], 0) for n in ("weights", "bias")))
 
     def _by_votes(self, soft: Array) -> dict[str, Any]:
         """What a pool is told about annotators: with several, noise is known without entropy."""
